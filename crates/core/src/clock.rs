@@ -50,6 +50,11 @@ impl Clock {
         Clock(Some(Arc::new(AtomicU64::new(1_000_000_000))))
     }
 
+    /// Whether a test moves it.
+    pub fn is_manual(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// The moment now.
     pub fn now(&self) -> Tick {
         match &self.0 {

@@ -113,26 +113,26 @@ impl Queue {
         self.entries.iter().take_while(|e| e.grant.is_some()).count()
     }
 
-    /// Somebody asks for the lock. Asking again with the same id changes nothing.
+    /// Somebody asks for the lock. Asking again with the same id changes nothing, but shows that the asker is alive: a
+    /// client whose first answer was lost counts its time from the second.
     pub fn join(&mut self, me: SessionId, label: &Label, ask: &Ask, policy: Policy, now: Now, out: &mut Effects) -> Result<Joined> {
         self.expire(policy, now, out);
         if let Some(at) = self.entries.iter().position(|e| e.id == ask.id) {
-            return Ok(match self.entries[at].grant {
-                Some(_) => Joined::Held(self.grant_of(at, policy, now)),
-                None => Joined::Waiting(self.waiting_of(at, now)),
+            if self.entries[at].grant.is_some() {
+                return Ok(Joined::Held(self.grant_of(at, policy, now)));
+            }
+            self.entries[at].ends = self.entries[at].place_end(policy, now);
+            return Ok(Joined::Waiting(self.waiting_of(at, now)));
+        }
+        if let Some(at) = self.bargers.iter().position(|e| e.id == ask.id) {
+            return Ok(match self.barge(at, policy, now, out) {
+                Ok(grant) => Joined::Held(grant),
+                Err(waiting) => Joined::Waiting(waiting),
             });
         }
         self.agree_on_limit(ask.want)?;
-        let known = self.bargers.iter().position(|e| e.id == ask.id);
         if self.admits(ask.want) {
-            let entry = match known {
-                Some(at) => self.bargers.remove(at),
-                None => Entry::new(me, label, ask, now),
-            };
-            return Ok(Joined::Held(self.enter(entry, policy, now, out)));
-        }
-        if known.is_some() {
-            return Ok(Joined::Waiting(self.barging(ask.id, now)));
+            return Ok(Joined::Held(self.enter(Entry::new(me, label, ask, now), policy, now, out)));
         }
         if ask.otherwise == Otherwise::GoAway {
             self.forget_limit();
@@ -164,12 +164,20 @@ impl Queue {
                 (Some(_), false) => Lost::Revoked,
             });
         };
+        match self.barge(at, policy, now, out) {
+            Ok(grant) => Renewed::Held(grant),
+            Err(waiting) => Renewed::Waiting(waiting),
+        }
+    }
+
+    /// One that barges tries again: it gets in, or its place is renewed.
+    fn barge(&mut self, at: usize, policy: Policy, now: Now, out: &mut Effects) -> Result<Grant, Waiting> {
         if self.admits(self.bargers[at].want) {
             let entry = self.bargers.remove(at);
-            return Renewed::Held(self.enter(entry, policy, now, out));
+            return Ok(self.enter(entry, policy, now, out));
         }
         self.bargers[at].ends = self.bargers[at].place_end(policy, now);
-        Renewed::Waiting(self.barging(ask.id, now))
+        Err(self.barging(self.bargers[at].id, now))
     }
 
     fn renew_queued(&mut self, at: usize, ask: &Renewal, policy: Policy, now: Now) -> Renewed {

@@ -1,0 +1,103 @@
+//! What is asked: a name, a want, and the options given before the verb.
+
+use std::time::Duration;
+
+use leasehold_core::{Backoff, Error, Kind, Lease, Name, Order, Owner, Result, Traits, Want};
+
+use crate::engine::Engine;
+use crate::owners::scoped_owner;
+
+/// A claim as the recipes build it.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    /// The name with its namespace, or what is wrong with it.
+    pub(crate) name: Result<Name>,
+    pub(crate) want: Result<Want>,
+    /// A fixed lease, if one was asked for.
+    pub(crate) lease: Option<Duration>,
+    pub(crate) order: Order,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) reentrant: bool,
+}
+
+impl Claim {
+    pub(crate) fn new(name: Result<Name>, want: Result<Want>) -> Self {
+        Claim { name, want, lease: None, order: Order::Queue, owner: None, reentrant: false }
+    }
+
+    pub(crate) fn wanting(&self, want: Result<Want>) -> Self {
+        Claim { want, ..self.clone() }
+    }
+
+    pub(crate) fn checked_name(&self, engine: &Engine) -> Result<Name> {
+        self.name.clone().map_err(|e| e.at(engine.url.clone()))
+    }
+
+    /// The owner it was given, or the one whose scope this task runs in.
+    pub(crate) fn owner_now(&self) -> Option<Owner> {
+        self.owner.clone().or_else(scoped_owner)
+    }
+
+    pub(crate) fn lease_or(&self, usual: Duration) -> Lease {
+        self.lease.map_or(Lease::Kept(usual), Lease::Fixed)
+    }
+
+    pub(crate) fn barges(&self) -> bool {
+        self.order == Order::Barge
+    }
+
+    pub(crate) fn backoff(&self) -> Option<Backoff> {
+        if let Order::Spin(backoff) = self.order { Some(backoff) } else { None }
+    }
+
+    pub(crate) fn check_lease(&self, traits: &Traits) -> Result<()> {
+        match self.lease {
+            None => Ok(()),
+            Some(lease) => check_lease(lease, traits),
+        }
+    }
+}
+
+/// Refuses a lease that the store can't keep.
+pub(crate) fn check_lease(lease: Duration, traits: &Traits) -> Result<()> {
+    let Traits { store, shortest_lease, longest_lease, .. } = traits;
+    if lease >= *shortest_lease && lease <= *longest_lease {
+        return Ok(());
+    }
+    let what = format!("a lease of {lease:?} can't be kept by the {store} store");
+    Err(Error::new(Kind::Invalid, what).advice(format!("choose one from {shortest_lease:?} to {longest_lease:?}")))
+}
+
+/// The options that every lock takes before its verb.
+macro_rules! claim_options {
+    () => {
+        /// A fixed lease: the lock ends by itself after this time and is never renewed. Such a claim is an entry of its own at
+        /// the store, never handed on locally.
+        pub fn lease(mut self, lease: std::time::Duration) -> Self {
+            self.claim.lease = Some(lease);
+            self
+        }
+
+        /// In which order claims get in: first come, first served unless said otherwise.
+        pub fn order(mut self, order: leasehold_core::Order) -> Self {
+            self.claim.order = order;
+            self
+        }
+
+        /// For whom the claim is made. The same owner asking for what it holds gets an error instead of a deadlock, or,
+        /// if the claim is [reentrant](Self::reentrant), the same lock once more.
+        pub fn owner(mut self, owner: leasehold_core::Owner) -> Self {
+            self.claim.owner = Some(owner);
+            self
+        }
+
+        /// Lets the [owner](Self::owner) that holds the lock take it again: the guards count, the last one releases, all have
+        /// the same token. An inner claim changes nothing about the outer one's lease.
+        pub fn reentrant(mut self) -> Self {
+            self.claim.reentrant = true;
+            self
+        }
+    };
+}
+
+pub(crate) use claim_options;

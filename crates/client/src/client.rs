@@ -1,0 +1,269 @@
+//! The client: one presence at one store, shared by all its clones.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use leasehold_core::store::{Presence, Store};
+use leasehold_core::view::{EntryView, Snapshot};
+use leasehold_core::{
+    Clock, Error, IntoName, Kind, Label, Name, Result, SessionId, Token, Traits, Want,
+};
+
+use crate::budget::Budget;
+use crate::claim::{Claim, check_lease};
+use crate::engine::{Engine, Mail, Parts};
+use crate::local::Rules;
+use crate::local::table::Table;
+use crate::recipes::{Leader, Multi, Mutex, Part, RwLock, Semaphore, Striped};
+use crate::views::{Listing, Watch};
+
+/// A client of a store. Cheap to clone; all clones share one session, one local queue and one keeper.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+/// use leasehold_client::Client;
+/// let client = Client::open(leasehold_memory::Memory::new()).await?;
+/// let guard = client.mutex("orders/42").lock().await?;
+/// println!("held with token {}", guard.token());
+/// guard.release().await?;
+/// client.close().await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) engine: Arc<Engine>,
+}
+
+/// The options of a [`Client`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ClientBuilder {
+    label: Option<Label>,
+    lease: Duration,
+    namespace: String,
+    budget: Budget,
+    retry_for: Duration,
+    clock: Clock,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        ClientBuilder {
+            label: None,
+            lease: Duration::from_secs(30),
+            namespace: String::new(),
+            budget: Budget::default(),
+            retry_for: Duration::from_secs(10),
+            clock: Clock::system(),
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// What people read when they ask who holds a lock. Host, process id and program unless given.
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        self.label = Some(Label::new(label));
+        self
+    }
+
+    /// How long a lock outlives a client that died, on stores that notice a death by the end of its leases: 30 s unless
+    /// given. Kept leases are renewed at a third of it.
+    pub fn default_lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// A prefix of every name this client locks; its views show names without it.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// How long a lock may pass from task to task inside this client while others may be waiting.
+    pub fn local_queue(mut self, budget: Budget) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// How long a store that can't be reached is tried again before a verb fails: 10 s unless given.
+    pub fn retry_for(mut self, time: Duration) -> Self {
+        self.retry_for = time;
+        self
+    }
+
+    /// The clock that leases are measured on. For tests.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Opens a client on a store. Must be called inside a tokio runtime with time (and, for most stores, I/O) enabled; the
+    /// client's background work runs there.
+    pub async fn open(self, store: Arc<dyn Store>) -> Result<Client> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(|e| {
+            Error::new(Kind::Invalid, "a client must be opened inside a tokio runtime")
+                .because(e)
+                .advice("use leasehold::blocking in a program without one")
+        })?;
+        let traits = store.traits();
+        check_lease(self.lease, traits)?;
+        if self.namespace.len() >= Name::MAX_BYTES {
+            let what = format!("the namespace has {} bytes", self.namespace.len());
+            return Err(Error::new(Kind::Invalid, what).advice("leave room for names: together they have up to 1024"));
+        }
+        let (url, id) = (store.url(), SessionId::random()?);
+        let label = self.label.unwrap_or_else(Label::of_this_process);
+        let mail = Arc::new(Mail(OnceLock::new()));
+        let session = store.open(Presence { id, label: label.clone() }, mail.clone()).await?;
+        let rules = Rules { lease: self.lease, budget: self.budget, retry_for: self.retry_for, death: traits.death };
+        let table = Table::new(rules, self.clock, id);
+        let engine =
+            Engine::new(Parts { session, table, namespace: self.namespace, label, id, traits, url, runtime: runtime.clone() });
+        let _ = mail.0.set(Arc::downgrade(&engine));
+        runtime.spawn(crate::keeper::keep(Arc::downgrade(&engine), engine.keeper.clone()));
+        Ok(Client { engine })
+    }
+}
+
+impl Client {
+    /// A client with options.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// A client with the usual options.
+    pub async fn open(store: Arc<dyn Store>) -> Result<Client> {
+        Self::builder().open(store).await
+    }
+
+    /// A lock that one holds at a time.
+    pub fn mutex(&self, name: impl IntoName) -> Mutex {
+        Mutex::new(self, self.full_name(name))
+    }
+
+    /// A lock that many readers or one writer hold.
+    pub fn rwlock(&self, name: impl IntoName) -> RwLock {
+        RwLock::new(self, self.full_name(name))
+    }
+
+    /// A number of permits that many share. All who use a name must agree on the limit.
+    pub fn semaphore(&self, name: impl IntoName, limit: u32) -> Semaphore {
+        Semaphore::new(self, self.full_name(name), limit)
+    }
+
+    /// Several locks as one: all or nothing.
+    pub fn multi(&self, parts: impl IntoIterator<Item = Part>) -> Multi {
+        Multi::new(self, parts)
+    }
+
+    /// One name cut into `stripes` locks, of which a key picks one: more concurrency on one hot resource.
+    pub fn striped(&self, name: impl IntoName, stripes: u32) -> Striped {
+        Striped::new(self, name.into_name(), stripes)
+    }
+
+    /// The election of a leader.
+    pub fn leader(&self, name: impl IntoName) -> Leader {
+        Leader::new(self, self.full_name(name))
+    }
+
+    /// Who holds a lock and who waits for it. One trip to the store.
+    pub async fn inspect(&self, name: impl IntoName) -> Result<Snapshot> {
+        let name = self.full_name(name)?;
+        let snapshot = self.engine.ask(|s| s.inspect(name)).await?;
+        Ok(self.strip(snapshot))
+    }
+
+    /// The locks in use whose names start with `prefix`, in the order of their names, fetched page by page.
+    pub fn list(&self, prefix: impl Into<String>) -> Listing {
+        Listing::new(self.clone(), prefix.into())
+    }
+
+    /// Takes a lock away from its holders: all of them, or only the one with this token. The holders are told; whoever waits
+    /// gets in. Returns whom it was taken from.
+    ///
+    /// If a token is given and somebody with another one holds the lock, nothing is taken and the error is of kind
+    /// [`Mismatch`](Kind::Mismatch).
+    pub async fn force_release(&self, name: impl IntoName, expected: Option<Token>) -> Result<Vec<EntryView>> {
+        let name = self.full_name(name)?;
+        let asked = name.clone();
+        let revoked = self.engine.ask(|s| s.revoke(asked, expected)).await?.holders;
+        if let (true, Some(token)) = (revoked.is_empty(), expected) {
+            let asked = name.clone();
+            let now = self.engine.ask(|s| s.inspect(asked)).await?;
+            if let Some(other) = now.holders.first() {
+                let what = format!(
+                    "the lock is not held with token {token}: {} holds it with token {}",
+                    other.label,
+                    other.token.map_or(0, Token::get)
+                );
+                let error = Error::new(Kind::Mismatch, what).advice("look again who holds it before you take it away");
+                return Err(self.engine.explain(error, &name));
+            }
+        }
+        Ok(revoked)
+    }
+
+    /// What happens from now on to locks whose names start with `prefix`.
+    pub async fn watch(&self, prefix: impl Into<String>) -> Result<Watch> {
+        let prefix = format!("{}{}", self.engine.namespace, prefix.into());
+        let events = self.engine.ask(|s| s.watch(prefix)).await?;
+        Ok(Watch::new(events, self.engine.namespace.len()))
+    }
+
+    /// What the store promises.
+    pub fn traits(&self) -> &'static Traits {
+        self.engine.traits
+    }
+
+    /// The store's URL, without a password.
+    pub fn store_url(&self) -> String {
+        self.engine.url.clone()
+    }
+
+    /// What others read about this client.
+    pub fn label(&self) -> &Label {
+        &self.engine.label
+    }
+
+    /// This client's session at the store.
+    pub fn session(&self) -> SessionId {
+        self.engine.id
+    }
+
+    /// Gives everything back and ends the session. Guards that still exist are lost; what is asked of the client from now on is
+    /// refused.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future does not stop it.
+    pub async fn close(&self) -> Result<()> {
+        self.engine.close().await
+    }
+
+    pub(crate) fn full_name(&self, name: impl IntoName) -> Result<Name> {
+        let name = name.into_name()?;
+        if self.engine.namespace.is_empty() { Ok(name) } else { Name::new(format!("{}{name}", self.engine.namespace)) }
+    }
+
+    pub(crate) fn strip(&self, snapshot: Snapshot) -> Snapshot {
+        Snapshot { name: stripped(&snapshot.name, self.engine.namespace.len()), ..snapshot }
+    }
+
+    pub(crate) fn claim(&self, name: Result<Name>, want: Want) -> Claim {
+        Claim::new(name, Ok(want))
+    }
+}
+
+/// The name as the client's user knows it.
+pub(crate) fn stripped(name: &Name, namespace: usize) -> Name {
+    match name.as_str().get(namespace..) {
+        Some(rest) if namespace > 0 => Name::new(rest).unwrap_or_else(|_| name.clone()),
+        _ => name.clone(),
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("store", &self.engine.url).field("label", &self.engine.label).finish()
+    }
+}

@@ -1,0 +1,26 @@
+//! What a program can see of its locks without changing its code.
+//!
+//! # Metrics
+//!
+//! Through the [`metrics`](https://docs.rs/metrics) facade: install any exporter in the program, or none (then they cost
+//! next to nothing).
+//!
+//! | name | kind | labels | what it counts |
+//! | --- | --- | --- | --- |
+//! | `leasehold_acquired_total` | counter | | locks acquired |
+//! | `leasehold_busy_total` | counter | | tries and timed waits that ended without the lock |
+//! | `leasehold_wait_seconds` | histogram | | from the claim to the lock |
+//! | `leasehold_hold_seconds` | histogram | | from the lock to its release |
+//! | `leasehold_handoffs_total` | counter | `to` = `local`, `store` | releases that passed the lock on inside the client, or gave it back to the store |
+//! | `leasehold_renewals_total` | counter | `result` = `ok`, `error` | leases and places in queues renewed |
+//! | `leasehold_lost_total` | counter | | held locks that were lost |
+//!
+//! # Tracing
+//!
+//! Events of the target `leasehold`:
+//!
+//! | level | what |
+//! | --- | --- |
+//! | `WARN` | a held lock was lost (name, why); a renewal failed and is tried again (name, error) |
+//! | `DEBUG` | a lock was acquired (name, token, time waited); a release is tried again |
+//! | `TRACE` | a try found the lock busy; a guard was given back and where it went |

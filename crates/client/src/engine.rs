@@ -1,0 +1,551 @@
+//! The engine: carries out what the local queues decide, and brings them the store's answers and notes.
+//!
+//! A request to the store belongs to the client, never to the future that caused it: it is polled once on the spot (most
+//! stores on one host are done then), and what is not done goes on in a task of its own. So a dropped `lock()` leaves
+//! nothing behind, whatever the moment.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use leasehold_core::store::{Inbox, Joined, Left, News, Note, Pending, Renewal, Session};
+use leasehold_core::view::Lost;
+use leasehold_core::{Backoff, EntryId, Error, Kind, Label, Name, Result, Retry, SessionId, Tick, Traits, Want};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::claim::Claim;
+use crate::guard::Guard;
+use crate::local::hold::Hold;
+use crate::local::lane::{Enter, Released};
+use crate::local::table::{Table, Visit};
+use crate::local::waiter::{Handed, Outcome, Waiter};
+use crate::local::{Action, Due, LaneKey, LaneKind, Terms};
+use crate::owners::Owners;
+use crate::telemetry;
+
+/// How many entries one renewal request carries.
+const BATCH: usize = 512;
+
+pub(crate) struct Engine {
+    pub(crate) session: Arc<dyn Session>,
+    pub(crate) table: Table,
+    pub(crate) owners: Owners,
+    pub(crate) namespace: String,
+    pub(crate) label: Label,
+    pub(crate) id: SessionId,
+    pub(crate) traits: &'static Traits,
+    pub(crate) url: String,
+    pub(crate) runtime: Handle,
+    pub(crate) keeper: Arc<Notify>,
+    closed: AtomicBool,
+}
+
+/// What an [`Engine`] is made of.
+pub(crate) struct Parts {
+    pub(crate) session: Arc<dyn Session>,
+    pub(crate) table: Table,
+    pub(crate) namespace: String,
+    pub(crate) label: Label,
+    pub(crate) id: SessionId,
+    pub(crate) traits: &'static Traits,
+    pub(crate) url: String,
+    pub(crate) runtime: Handle,
+}
+
+/// How long a claim waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Try,
+    Within(Duration),
+    Forever,
+}
+
+impl Engine {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let Parts { session, table, namespace, label, id, traits, url, runtime } = parts;
+        Arc::new(Engine {
+            session,
+            table,
+            owners: Owners::default(),
+            namespace,
+            label,
+            id,
+            traits,
+            url,
+            runtime,
+            keeper: Arc::new(Notify::new()),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn now(&self) -> Tick {
+        self.table.clock.now()
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::SeqCst) { Err(closed()) } else { Ok(()) }
+    }
+
+    /// Gets a lock, or `None` if it can't be had within the patience.
+    pub(crate) async fn acquire(self: &Arc<Self>, claim: &Claim, patience: Patience) -> Result<Option<Guard>> {
+        let name = claim.checked_name(self)?;
+        let want = claim.want.clone()?;
+        claim.check_lease(self.traits)?;
+        self.check_open()?;
+        let owner = claim.owner_now();
+        if let Some(owner) = &owner
+            && !matches!(want, Want::Permits { .. })
+            && let Some(guard) = self.owners.enter(&name, owner, want, claim.reentrant)?
+        {
+            return Ok(Some(guard));
+        }
+        let asked = self.now();
+        let handed = match (claim.backoff(), patience) {
+            (Some(backoff), Patience::Forever) => self.spin(claim, &name, want, backoff).await.map(Some),
+            (Some(backoff), Patience::Within(d)) => {
+                tokio::time::timeout(d, self.spin(claim, &name, want, backoff)).await.ok().transpose()
+            }
+            _ => self.wait(claim, &name, want, patience).await,
+        };
+        let Some((key, handed)) = handed.map_err(|e| self.explain(e, &name))? else {
+            telemetry::busy(want);
+            return Ok(None);
+        };
+        let guard = Guard::new(self.clone(), key, handed, want, self.now());
+        telemetry::acquired(&guard, asked);
+        if let Some(owner) = owner {
+            self.owners.register(&guard, owner);
+        }
+        Ok(Some(guard))
+    }
+
+    async fn wait(
+        self: &Arc<Self>,
+        claim: &Claim,
+        name: &Name,
+        want: Want,
+        patience: Patience,
+    ) -> Result<Option<(LaneKey, Handed)>> {
+        let tries = matches!(patience, Patience::Try | Patience::Within(Duration::ZERO));
+        let key = self.lane_for(claim, name, want);
+        let terms = Terms { lease: claim.lease_or(self.table.rules.lease), barges: claim.barges() };
+        let waiting = match self.enter(&key, want, terms, tries) {
+            Entered::Held(handed) => return Ok(Some((key, handed))),
+            Entered::Busy => return Ok(None),
+            Entered::Waiting(waiting) => waiting,
+        };
+        let outcome = match patience {
+            Patience::Within(d) if !tries => match tokio::time::timeout(d, waiting).await {
+                Ok(outcome) => outcome,
+                Err(_) => return Ok(None),
+            },
+            _ => waiting.await,
+        };
+        match outcome {
+            Outcome::Handed(handed) => Ok(Some((key, handed))),
+            Outcome::Busy => Ok(None),
+            Outcome::Failed(error) => Err(error),
+        }
+    }
+
+    /// Takes it if it is free, else tries again after a growing, jittered pause.
+    async fn spin(self: &Arc<Self>, claim: &Claim, name: &Name, want: Want, backoff: Backoff) -> Result<(LaneKey, Handed)> {
+        let mut tries = 0;
+        loop {
+            if let Some(held) = self.wait(claim, name, want, Patience::Try).await? {
+                return Ok(held);
+            }
+            self.check_open()?;
+            let random = self.table.fresh_id().0 as u32;
+            tokio::time::sleep(backoff.pause(tries, random.wrapping_mul(0x9E37_79B9) >> 16)).await;
+            tries = tries.saturating_add(1);
+        }
+    }
+
+    /// Claims that can be handed on to each other share a lane.
+    fn lane_for(&self, claim: &Claim, name: &Name, want: Want) -> LaneKey {
+        let alone = self.table.rules.budget.is_off() || claim.lease.is_some() || matches!(want, Want::Permits { .. });
+        let kind = match (alone, claim.barges()) {
+            (false, false) => LaneKind::Queue,
+            (false, true) => LaneKind::Barge,
+            (true, _) => LaneKind::Solo(self.table.fresh_id()),
+        };
+        LaneKey { name: name.clone(), kind }
+    }
+
+    /// The part of a claim that needs no waiting: everything, if the store answers on the spot.
+    fn enter(self: &Arc<Self>, key: &LaneKey, want: Want, terms: Terms, tries: bool) -> Entered {
+        let asked = self.now();
+        let visit = self.table.enter(key, want, terms, tries, asked);
+        let ask = match self.settle(visit) {
+            Enter::Now(handed) => return Entered::Held(handed),
+            Enter::Busy => return Entered::Busy,
+            Enter::Wait(waiter) => return Entered::Waiting(self.waiting(key, waiter)),
+            Enter::First(ask) => ask,
+        };
+        let id = ask.id;
+        let _context = self.runtime.enter();
+        let mut answer = self.session.clone().join(ask);
+        let first = poll_once(&mut answer);
+        if let Poll::Ready(Ok(Joined::Held(grant))) = &first
+            && let Some(visit) = self.table.held_at_once(key, id, *grant, self.now())
+            && let Some(handed) = self.settle(visit)
+        {
+            return Entered::Held(handed);
+        }
+        let waiter = self.settle(self.table.first_waits(key, id, want, terms, tries));
+        let waiting = self.waiting(key, waiter);
+        match first {
+            Poll::Ready(answer) => self.joined(key, id, answer, asked),
+            Poll::Pending => self.joined_later(key.clone(), id, answer, asked),
+        }
+        if self.check_open().is_err() {
+            self.end_lanes(Lost::SessionGone, Some(&closed()));
+        }
+        Entered::Waiting(waiting)
+    }
+
+    fn waiting(self: &Arc<Self>, key: &LaneKey, waiter: Arc<Waiter>) -> WaitingTask {
+        WaitingTask { engine: self.clone(), key: key.clone(), waiter, done: false }
+    }
+
+    fn joined(self: &Arc<Self>, key: &LaneKey, id: EntryId, answer: Result<Joined>, asked: Tick) {
+        let visit = self.table.joined(key, id, answer, asked);
+        self.settle(visit);
+    }
+
+    fn joined_later(self: &Arc<Self>, key: LaneKey, id: EntryId, answer: Pending<Joined>, asked: Tick) {
+        let engine = self.clone();
+        self.runtime.spawn(async move {
+            let answer = answer.await;
+            engine.joined(&key, id, answer, asked);
+        });
+    }
+
+    /// Does what a visit to the table asked for.
+    pub(crate) fn settle<T>(self: &Arc<Self>, visit: Visit<T>) -> T {
+        if visit.hurry {
+            self.keeper.notify_one();
+        }
+        if !visit.actions.is_empty() {
+            self.carry_out(visit.actions);
+        }
+        visit.answer
+    }
+
+    /// Says to the store what must be said.
+    pub(crate) fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
+        let _context = self.runtime.enter();
+        let mut due = Vec::new();
+        for action in actions {
+            match action {
+                Action::Join(key, ask) => {
+                    let (id, asked) = (ask.id, self.now());
+                    let mut answer = self.session.clone().join(ask);
+                    match poll_once(&mut answer) {
+                        Poll::Ready(answer) => self.joined(&key, id, answer, asked),
+                        Poll::Pending => self.joined_later(key, id, answer, asked),
+                    }
+                }
+                Action::Leave(name, id, until) => self.leave_in_background(name, id, until),
+                Action::Renew(entry) => due.push(entry),
+            }
+        }
+        self.renew(due);
+    }
+
+    /// Renews in batches, grouped by the store's nodes, each entry judged on its own.
+    fn renew(self: &Arc<Self>, mut due: Vec<Due>) {
+        due.sort_by_key(|d| self.session.group(&d.key.name));
+        for group in due.chunk_by(|a, b| self.session.group(&a.key.name) == self.session.group(&b.key.name)) {
+            for batch in group.chunks(BATCH) {
+                let asked = self.now();
+                let lines = batch.iter().map(|d| Renewal {
+                    name: d.key.name.clone(),
+                    id: d.id,
+                    token: d.token,
+                    more_tokens: d.more_tokens,
+                });
+                let mut answer = self.session.clone().renew(lines.collect());
+                match poll_once(&mut answer) {
+                    Poll::Ready(answers) => self.renewed(batch, answers, asked),
+                    Poll::Pending => {
+                        let (engine, batch) = (self.clone(), batch.to_vec());
+                        self.runtime.spawn(async move {
+                            let answers = answer.await;
+                            engine.renewed(&batch, answers, asked);
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn renewed(self: &Arc<Self>, batch: &[Due], answers: Result<Vec<Result<leasehold_core::store::Renewed>>>, asked: Tick) {
+        let mut answers = match answers {
+            Ok(answers) => answers.into_iter(),
+            Err(error) => vec![Err(error); batch.len()].into_iter(),
+        };
+        for due in batch {
+            let answer = answers.next().unwrap_or_else(|| Err(Error::new(Kind::Unavailable, "a renewal was not answered")));
+            telemetry::renewed(due, &answer);
+            let visit = self.table.renewed(&due.key, due.id, answer, asked);
+            if self.settle(visit) {
+                telemetry::lost_because(&due.key.name, Lost::Revoked);
+            }
+        }
+    }
+
+    /// Gives a guard back without waiting for the store.
+    pub(crate) fn release_in_background(self: &Arc<Self>, key: &LaneKey, hold: &Arc<Hold>) {
+        let now = self.now();
+        let visit = self.table.release(key, hold, now);
+        let released = self.settle(visit);
+        telemetry::released(&released);
+        if let Released::Leave(id) = released {
+            let until = hold.valid_until().min(now + self.table.rules.lease);
+            let _context = self.runtime.enter();
+            self.leave_in_background(key.name.clone(), id, until);
+        }
+    }
+
+    /// Gives a guard back and waits until the store has it.
+    pub(crate) async fn release(self: &Arc<Self>, key: &LaneKey, hold: &Arc<Hold>) -> Result<()> {
+        let now = self.now();
+        let lost = hold.lost_by(now);
+        let visit = self.table.release(key, hold, now);
+        let released = self.settle(visit);
+        telemetry::released(&released);
+        let left = match released {
+            Released::Kept => return Ok(()),
+            Released::NotHeld => Left::NotThere,
+            Released::Leave(id) => {
+                let until = hold.valid_until().min(now + self.table.rules.lease);
+                self.leave(key.name.clone(), id, until).await.map_err(|e| self.explain(e, &key.name))?
+            }
+        };
+        match (left, lost.or_else(|| hold.lost_by(self.now()))) {
+            (Left::Done, _) => Ok(()),
+            (Left::NotThere, why) => {
+                let what = format!("the lease had ended before it was released: {}", why.unwrap_or(Lost::Revoked));
+                Err(self.explain(Error::new(Kind::Lost, what), &key.name))
+            }
+        }
+    }
+
+    /// Takes an entry out of the store. Goes on in a task of its own if it takes time, so that dropping this future does
+    /// not stop it.
+    async fn leave(self: &Arc<Self>, name: Name, id: EntryId, until: Tick) -> Result<Left> {
+        let first = {
+            let _context = self.runtime.enter();
+            let mut answer = self.session.clone().leave(name.clone(), id);
+            match poll_once(&mut answer) {
+                Poll::Ready(Ok(left)) => return Ok(left),
+                Poll::Ready(Err(error)) => Box::pin(std::future::ready(Err(error))) as Pending<Left>,
+                Poll::Pending => answer,
+            }
+        };
+        let task = self.runtime.spawn(self.clone().leave_until(first, name, id, until));
+        task.await.unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "the runtime was shut down")))
+    }
+
+    fn leave_in_background(self: &Arc<Self>, name: Name, id: EntryId, until: Tick) {
+        let mut answer = self.session.clone().leave(name.clone(), id);
+        let first: Pending<Left> = match poll_once(&mut answer) {
+            Poll::Ready(Ok(_)) => return,
+            Poll::Ready(Err(error)) => Box::pin(std::future::ready(Err(error))),
+            Poll::Pending => answer,
+        };
+        self.runtime.spawn(self.clone().leave_until(first, name, id, until));
+    }
+
+    /// Repeats a release until the lease would have ended anyway.
+    async fn leave_until(self: Arc<Self>, first: Pending<Left>, name: Name, id: EntryId, until: Tick) -> Result<Left> {
+        let mut answer = first.await;
+        let mut tries = 0;
+        let backoff = Backoff { first: Duration::from_millis(5), most: Duration::from_millis(500) };
+        loop {
+            match answer {
+                // After a lost answer "not there" means that the first try did it.
+                Ok(left) => return Ok(if tries > 0 { Left::Done } else { left }),
+                Err(error) if error.retry_advice() == Retry::Never || self.now() >= until => return Err(error),
+                Err(error) => {
+                    tracing::debug!(target: "leasehold", %name, %error, tries, "release is tried again");
+                    tokio::time::sleep(backoff.pause(tries, id.0 as u32)).await;
+                    tries += 1;
+                    answer = self.session.clone().leave(name.clone(), id).await;
+                }
+            }
+        }
+    }
+
+    /// Turns an exclusive hold into a shared one.
+    pub(crate) async fn downgrade(self: &Arc<Self>, key: &LaneKey, hold: &Arc<Hold>) -> Result<()> {
+        let answer = {
+            let _context = self.runtime.enter();
+            self.session.clone().downgrade(key.name.clone(), hold.id)
+        };
+        // In a task, so that it is done whole even if this future is dropped.
+        match self.runtime.spawn(answer).await {
+            Ok(Ok(Left::Done)) => {
+                let visit = self.table.downgraded(key, hold.id);
+                self.settle(visit);
+                Ok(())
+            }
+            Ok(Ok(Left::NotThere)) => {
+                let visit = self.table.gone(key, hold.id, Lost::Revoked);
+                self.settle(visit);
+                Err(self.explain(Error::new(Kind::Lost, "the lease had ended before it was downgraded"), &key.name))
+            }
+            Ok(Err(error)) => Err(self.explain(error, &key.name)),
+            Err(_) => Err(Error::new(Kind::Unavailable, "the runtime was shut down")),
+        }
+    }
+
+    /// A request that must be done whole, whoever stops waiting for it.
+    pub(crate) async fn ask<T: Send + 'static>(&self, request: impl FnOnce(Arc<dyn Session>) -> Pending<T>) -> Result<T> {
+        self.check_open()?;
+        let answer = {
+            let _context = self.runtime.enter();
+            request(self.session.clone())
+        };
+        match self.runtime.spawn(answer).await {
+            Ok(answer) => answer.map_err(|e| if e.store().is_none() { e.at(self.url.clone()) } else { e }),
+            Err(_) => Err(Error::new(Kind::Unavailable, "the runtime was shut down")),
+        }
+    }
+
+    /// Gives everything back and ends the session.
+    pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.end_lanes(Lost::SessionGone, Some(&closed()));
+        let answer = {
+            let _context = self.runtime.enter();
+            self.session.clone().close()
+        };
+        self.keeper.notify_one();
+        match self.runtime.spawn(answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::new(Kind::Unavailable, "the runtime was shut down")),
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    fn end_lanes(self: &Arc<Self>, why: Lost, error: Option<&Error>) {
+        let (actions, lost) = self.table.end(why, error);
+        if lost > 0 && error.is_none() {
+            telemetry::all_lost(lost, why);
+        }
+        self.carry_out(actions);
+    }
+
+    /// Adds where it happened.
+    pub(crate) fn explain(&self, error: Error, name: &Name) -> Error {
+        let error = if error.name().is_none() { error.on(name) } else { error };
+        if error.store().is_none() { error.at(self.url.clone()) } else { error }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // The keeper sees that there is nothing left to keep.
+        self.keeper.notify_one();
+    }
+}
+
+fn closed() -> Error {
+    Error::new(Kind::Refused, "the client is closed").advice("connect again to lock again")
+}
+
+/// Polls a future that the store may have finished already. A store that has not registers the real waker when the future is
+/// polled again, in its task.
+fn poll_once<T>(future: &mut Pending<T>) -> Poll<Result<T>> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+enum Entered {
+    Held(Handed),
+    Busy,
+    Waiting(WaitingTask),
+}
+
+/// A task that waits. Dropping it takes it out of the queue, and gives back what it was handed meanwhile.
+pub(crate) struct WaitingTask {
+    engine: Arc<Engine>,
+    key: LaneKey,
+    waiter: Arc<Waiter>,
+    done: bool,
+}
+
+impl Future for WaitingTask {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let polled = self.waiter.poll(cx);
+        self.done |= polled.is_ready();
+        polled
+    }
+}
+
+impl Drop for WaitingTask {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let visit = self.engine.table.cancel(&self.key, &self.waiter);
+        if let Some(handed) = self.engine.settle(visit) {
+            self.engine.release_in_background(&self.key, &handed.hold);
+        }
+    }
+}
+
+/// Where the store's notes arrive. Holds the engine weakly: the store must not keep a dropped client alive.
+pub(crate) struct Mail(pub(crate) std::sync::OnceLock<Weak<Engine>>);
+
+impl Mail {
+    fn engine(&self) -> Option<Arc<Engine>> {
+        self.0.get().and_then(Weak::upgrade)
+    }
+}
+
+impl Inbox for Mail {
+    fn note(&self, note: Note) {
+        let Some(engine) = self.engine() else { return };
+        let Some(key) = engine.table.lane_of(&note.name, note.id) else {
+            if let News::Granted(_) = note.news {
+                // Cancelled while the grant was on its way.
+                let until = engine.now() + engine.table.rules.lease;
+                engine.carry_out(vec![Action::Leave(note.name, note.id, until)]);
+            }
+            return;
+        };
+        match note.news {
+            News::Granted(grant) => {
+                let visit = engine.table.granted(&key, note.id, grant, None);
+                engine.settle(visit);
+            }
+            News::Retry => engine.carry_out(vec![Action::Renew(Due { key, id: note.id, token: None, more_tokens: false })]),
+            News::Gone(why) => {
+                let visit = engine.table.gone(&key, note.id, why);
+                if engine.settle(visit) {
+                    telemetry::lost_because(&note.name, why);
+                }
+            }
+        }
+    }
+
+    fn session_gone(&self) {
+        if let Some(engine) = self.engine() {
+            engine.end_lanes(Lost::SessionGone, None);
+        }
+    }
+}

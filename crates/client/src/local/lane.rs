@@ -1,0 +1,607 @@
+//! The queue of one name inside one client: who waits, which entry stands for them at the store, who holds.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use leasehold_core::store::{Ask, Grant, Otherwise, Term, Waiting};
+use leasehold_core::traits::Death;
+use leasehold_core::view::Lost;
+use leasehold_core::{Backoff, EntryId, Error, Kind, Lease, Tick, Token, TokenBlock, Want};
+
+use super::hold::Hold;
+use super::waiter::{Handed, Outcome, Waiter, Wakers};
+use super::{Action, Due, LaneKey, LaneKind, Rules, SLOW_POLL, Terms};
+use crate::sync::Arc;
+
+pub(crate) struct Lane {
+    pub(crate) key: LaneKey,
+    pub(crate) stage: Stage,
+    pub(crate) waiting: VecDeque<Arc<Waiter>>,
+    terms: Terms,
+    /// A solo lane's first entry has the lane's id; later ones must differ, for a late `leave` may be under way.
+    asked_before: bool,
+}
+
+pub(crate) enum Stage {
+    /// Nothing at the store.
+    Idle,
+    /// An entry was asked for, and it does not hold yet.
+    Asking(Asking),
+    /// The entry holds.
+    Held(Held),
+}
+
+pub(crate) struct Asking {
+    pub(crate) ask: Ask,
+    /// When the last answered request about this entry was sent; until the first answer, when it was asked for.
+    pub(crate) asked: Tick,
+    /// Whether the store has said that the entry waits.
+    pub(crate) queued: bool,
+    /// The task that asks is still inside its first call and not in `waiting` yet.
+    pub(crate) first_call: bool,
+    /// A grant that came while it was.
+    pub(crate) early: Option<Grant>,
+    /// When to look again.
+    pub(crate) due: Tick,
+    /// Since when the store does not answer, and how often it was tried.
+    pub(crate) trouble: Option<(Tick, u32)>,
+}
+
+pub(crate) struct Held {
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) want: Want,
+    /// How many local guards live on it. 0 while the store is asked whether others wait.
+    pub(crate) users: u32,
+    tokens: TokenBlock,
+    highest: Token,
+    budget_from: Tick,
+    handovers: u32,
+    /// The store is being asked whether others wait.
+    refreshing: bool,
+    /// Others do: whoever comes now waits for the next entry.
+    closing: bool,
+    pub(crate) due: Tick,
+}
+
+/// What a lane needs to know about the moment, and where it puts what follows.
+pub(crate) struct Scene<'a> {
+    pub(crate) rules: &'a Rules,
+    pub(crate) now: Tick,
+    pub(crate) fresh_id: &'a dyn Fn() -> EntryId,
+    pub(crate) actions: &'a mut Vec<Action>,
+    pub(crate) wakers: &'a mut Wakers,
+}
+
+/// What becomes of a claim that comes to a lane.
+pub(crate) enum Enter {
+    /// It holds: it joined a lease that this client has.
+    Now(Handed),
+    /// It can't hold at once, and it did not want to wait.
+    Busy,
+    /// It is the first: the caller asks the store.
+    First(Ask),
+    /// It waits.
+    Wait(Arc<Waiter>),
+}
+
+impl Lane {
+    pub(crate) fn new(key: LaneKey, terms: Terms) -> Self {
+        Lane { key, stage: Stage::Idle, waiting: VecDeque::new(), terms, asked_before: false }
+    }
+
+    /// Whether the lane can be forgotten.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Idle) && self.waiting.is_empty()
+    }
+
+    /// The entry that stands for this lane at the store.
+    pub(crate) fn entry(&self) -> Option<EntryId> {
+        match &self.stage {
+            Stage::Idle => None,
+            Stage::Asking(asking) => Some(asking.ask.id),
+            Stage::Held(held) => Some(held.hold.id),
+        }
+    }
+
+    /// When the keeper should look at it.
+    pub(crate) fn due(&self) -> Tick {
+        match &self.stage {
+            Stage::Idle => Tick::NEVER,
+            Stage::Asking(asking) => asking.due,
+            Stage::Held(held) => held.due.min(held.hold.valid_until()),
+        }
+    }
+
+    /// A claim comes.
+    pub(crate) fn enter(&mut self, want: Want, tries: bool, scene: &mut Scene<'_>) -> Enter {
+        self.notice_the_end(scene);
+        match &mut self.stage {
+            Stage::Idle if self.waiting.is_empty() => {
+                Enter::First(self.ask(want, tries, true, scene))
+            }
+            Stage::Held(held) if held.want == Want::Shared && want == Want::Shared && self.waiting.is_empty() => {
+                if held.in_budget(scene) {
+                    Enter::Now(held.hand())
+                } else {
+                    held.refresh(&self.key, scene);
+                    self.wait(want, tries)
+                }
+            }
+            // Held by another task of this client, with no doubt about it: busy.
+            Stage::Held(held) if tries && held.users > 0 => Enter::Busy,
+            Stage::Asking(asking) if tries && asking.queued => Enter::Busy,
+            _ => self.wait(want, tries),
+        }
+    }
+
+    fn wait(&mut self, want: Want, tries: bool) -> Enter {
+        let waiter = Waiter::new(want, tries);
+        self.waiting.push_back(waiter.clone());
+        Enter::Wait(waiter)
+    }
+
+    /// The first task's request was answered at once with a grant.
+    pub(crate) fn held_at_once(&mut self, id: EntryId, grant: Grant, scene: &mut Scene<'_>) -> Option<Handed> {
+        let Stage::Asking(asking) = &self.stage else { return None };
+        if asking.ask.id != id {
+            return None;
+        }
+        let mut held = Held::new(asking, grant, scene);
+        if !held.hold.is_good(scene.now) {
+            return None;
+        }
+        let handed = held.hand();
+        self.stage = Stage::Held(held);
+        self.hand_out(scene);
+        Some(handed)
+    }
+
+    /// The first task must wait after all: it takes its place at the head of the lane.
+    pub(crate) fn first_waits(&mut self, id: EntryId, want: Want, tries: bool, scene: &mut Scene<'_>) -> Arc<Waiter> {
+        let waiter = Waiter::new(want, tries);
+        self.waiting.push_front(waiter.clone());
+        if let Stage::Asking(asking) = &mut self.stage
+            && asking.ask.id == id
+        {
+            asking.first_call = false;
+            if let Some(grant) = asking.early.take() {
+                self.granted(id, grant, None, scene);
+            }
+        }
+        waiter
+    }
+
+    /// The store granted the entry: by an answer to a request sent at `asked`, or by a note (`None`).
+    pub(crate) fn granted(&mut self, id: EntryId, grant: Grant, asked: Option<Tick>, scene: &mut Scene<'_>) {
+        match &mut self.stage {
+            Stage::Asking(asking) if asking.ask.id == id => {
+                if let Some(asked) = asked {
+                    asking.asked = asked;
+                    asking.trouble = None;
+                }
+                if asking.first_call {
+                    asking.early = Some(grant);
+                } else if !grant.started {
+                    // A fixed lease starts when we say that we are here.
+                    asking.queued = true;
+                    asking.due = scene.now + self.terms.lease.length() / 6;
+                    scene.actions.push(Action::Renew(Due { key: self.key.clone(), id, token: None, more_tokens: false }));
+                } else {
+                    let held = Held::new(asking, grant, scene);
+                    self.stage = Stage::Held(held);
+                    self.notice_the_end(scene);
+                    self.hand_out(scene);
+                    self.leave_if_unused(scene);
+                }
+            }
+            Stage::Held(held) if held.hold.id == id => {
+                if let Some(asked) = asked {
+                    held.renewed(grant, asked, scene);
+                    self.after_refresh(grant, scene);
+                }
+            }
+            // Nobody here knows the entry any more: its task was cancelled while the request was under way.
+            _ => scene.actions.push(Action::Leave(self.key.name.clone(), id, scene.now + self.terms.lease.length())),
+        }
+    }
+
+    /// The store said that the entry waits.
+    pub(crate) fn queued(&mut self, id: EntryId, waiting: Waiting, asked: Tick, scene: &mut Scene<'_>) -> bool {
+        let place = scene.rules.lease;
+        let death = scene.rules.death;
+        match &mut self.stage {
+            Stage::Asking(asking) if asking.ask.id == id => {
+                asking.asked = asking.asked.max(asked);
+                asking.queued = true;
+                asking.trouble = None;
+                let patrol = if death == Death::AtOnce { SLOW_POLL } else { place / 3 };
+                // A little after the holder's end, so that one look is enough.
+                let end = waiting.poll_in.map_or(patrol, |d| d + Duration::from_micros(200));
+                asking.due = scene.now + end.min(patrol);
+                self.send_triers_away(scene.wakers);
+                self.leave_if_unused(scene);
+                true
+            }
+            Stage::Held(held) => held.hold.id == id,
+            _ => false,
+        }
+    }
+
+    /// The store said that it is busy and that nothing was left behind.
+    pub(crate) fn busy(&mut self, id: EntryId, scene: &mut Scene<'_>) {
+        if matches!(&self.stage, Stage::Asking(asking) if asking.ask.id == id) {
+            self.stage = Stage::Idle;
+            self.send_triers_away(scene.wakers);
+            self.ask_for_the_next(scene);
+        }
+    }
+
+    /// A request about the entry failed. What can help is tried again until the client's patience is over.
+    pub(crate) fn failed(&mut self, id: EntryId, error: &Error, again: bool, scene: &mut Scene<'_>) {
+        let Stage::Asking(asking) = &mut self.stage else {
+            if let Stage::Held(held) = &mut self.stage
+                && held.hold.id == id
+            {
+                held.try_again_soon(&self.terms.lease, scene);
+                if held.refreshing && held.users == 0 {
+                    // Nobody here can go on without the answer: give it back and queue again.
+                    self.give_back(scene);
+                }
+            }
+            return;
+        };
+        if asking.ask.id != id {
+            return;
+        }
+        let (since, tries) = asking.trouble.unwrap_or((scene.now, 0));
+        asking.trouble = Some((since, tries + 1));
+        if again && scene.now.since(since) < scene.rules.retry_for {
+            let pause = Backoff { first: Duration::from_millis(5), most: Duration::from_millis(500) };
+            asking.due = scene.now + pause.pause(tries, id.0 as u32 ^ tries.wrapping_mul(0x9E37));
+            return;
+        }
+        self.give_up(id, error, again, scene);
+    }
+
+    /// Nobody here waits any longer for a store that does not answer, or that says no.
+    fn give_up(&mut self, id: EntryId, error: &Error, maybe_there: bool, scene: &mut Scene<'_>) {
+        if maybe_there {
+            scene.actions.push(Action::Leave(self.key.name.clone(), id, scene.now + self.terms.lease.length()));
+        }
+        self.stage = Stage::Idle;
+        for waiter in self.waiting.drain(..) {
+            scene.wakers.add(waiter.finish(Outcome::Failed(error.clone())));
+        }
+    }
+
+    /// The entry is not at the store any more.
+    pub(crate) fn gone(&mut self, id: EntryId, why: Lost, scene: &mut Scene<'_>) -> bool {
+        match &mut self.stage {
+            Stage::Asking(asking) if asking.ask.id == id && !asking.first_call => {
+                self.stage = Stage::Idle;
+                self.ask_for_the_next(scene);
+                false
+            }
+            Stage::Held(held) if held.hold.id == id => {
+                let news = held.hold.lose(why);
+                self.stage = Stage::Idle;
+                self.ask_for_the_next(scene);
+                news
+            }
+            _ => false,
+        }
+    }
+
+    /// A guard is given back. `Some` tells that the entry must leave the store (and has left this lane).
+    pub(crate) fn release(&mut self, hold: &Arc<Hold>, scene: &mut Scene<'_>) -> Released {
+        let Stage::Held(held) = &mut self.stage else { return Released::NotHeld };
+        if !Arc::ptr_eq(&held.hold, hold) {
+            return Released::NotHeld;
+        }
+        held.users -= 1;
+        if held.users > 0 {
+            return Released::Kept;
+        }
+        let Some(next) = self.waiting.front() else { return self.take_out() };
+        let fits = next.want == held.want && !held.closing && held.hold.valid_until().since(scene.now) > self.terms.lease.length() / 4;
+        if !fits {
+            let out = self.take_out();
+            self.ask_for_the_next(scene);
+            return out;
+        }
+        if held.in_budget(scene) {
+            self.hand_out(scene);
+        } else {
+            held.refresh(&self.key, scene);
+        }
+        Released::Kept
+    }
+
+    /// A task stops waiting. Returns what it was handed in the meantime, to be released.
+    pub(crate) fn cancel(&mut self, waiter: &Arc<Waiter>, scene: &mut Scene<'_>) {
+        if let Some(at) = self.waiting.iter().position(|w| Arc::ptr_eq(w, waiter)) {
+            self.waiting.remove(at);
+            self.leave_if_unused(scene);
+        }
+    }
+
+    /// The client's writer becomes a reader.
+    pub(crate) fn downgraded(&mut self, id: EntryId, scene: &mut Scene<'_>) {
+        if let Stage::Held(held) = &mut self.stage
+            && held.hold.id == id
+        {
+            held.want = Want::Shared;
+            self.hand_out(scene);
+        }
+    }
+
+    /// The keeper looks at the lane.
+    pub(crate) fn look(&mut self, scene: &mut Scene<'_>) -> bool {
+        let lost = self.notice_the_end(scene);
+        match &mut self.stage {
+            Stage::Asking(asking) if asking.due <= scene.now && !asking.first_call => {
+                if asking.queued {
+                    asking.due = scene.now + self.terms.lease.length().min(scene.rules.lease) / 6;
+                    let id = asking.ask.id;
+                    scene.actions.push(Action::Renew(Due { key: self.key.clone(), id, token: None, more_tokens: false }));
+                } else if asking.trouble.is_some_and(|(since, _)| scene.now.since(since) >= scene.rules.retry_for) {
+                    let error = Error::new(Kind::Unavailable, "the store does not answer").on(&self.key.name);
+                    let id = asking.ask.id;
+                    self.give_up(id, &error, true, scene);
+                } else {
+                    asking.due = scene.now + scene.rules.lease / 6;
+                    asking.trouble = asking.trouble.or(Some((asking.asked, 0)));
+                    scene.actions.push(Action::Join(self.key.clone(), asking.ask.clone()));
+                }
+            }
+            Stage::Held(held) if held.due <= scene.now => {
+                held.due = scene.now + scene.rules.lease / 6;
+                let (id, token, more_tokens) = (held.hold.id, Some(held.highest), held.refreshing);
+                scene.actions.push(Action::Renew(Due { key: self.key.clone(), id, token, more_tokens }));
+            }
+            _ => {}
+        }
+        lost
+    }
+
+    /// Everything ends: the client is closed, or its session is gone at the store.
+    pub(crate) fn end(&mut self, why: Lost, error: Option<&Error>, scene: &mut Scene<'_>) -> bool {
+        let lost = match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Held(held) => held.hold.lose(why),
+            Stage::Asking(asking) if asking.first_call => {
+                self.stage = Stage::Asking(asking);
+                false
+            }
+            _ => false,
+        };
+        match error {
+            Some(error) => {
+                for waiter in self.waiting.drain(..) {
+                    scene.wakers.add(waiter.finish(Outcome::Failed(error.clone())));
+                }
+            }
+            None => self.ask_for_the_next(scene),
+        }
+        lost
+    }
+
+    /// A lease that the clock has ended is lost now, whatever the store will say.
+    fn notice_the_end(&mut self, scene: &mut Scene<'_>) -> bool {
+        let Stage::Held(held) = &self.stage else { return false };
+        if held.hold.is_good(scene.now) {
+            return false;
+        }
+        let news = held.hold.lose(Lost::Expired);
+        let (name, id) = (self.key.name.clone(), held.hold.id);
+        scene.actions.push(Action::Leave(name, id, scene.now + self.terms.lease.length()));
+        self.stage = Stage::Idle;
+        self.ask_for_the_next(scene);
+        news
+    }
+
+    /// Serves those that wait, in their order, as far as the hold can serve them.
+    fn hand_out(&mut self, scene: &mut Scene<'_>) {
+        let Stage::Held(held) = &mut self.stage else { return };
+        while let Some(next) = self.waiting.front() {
+            let fits = next.want == held.want && (held.users == 0 || held.want == Want::Shared);
+            if !fits {
+                break;
+            }
+            if held.tokens.len == 0 {
+                held.refresh(&self.key, scene);
+                return;
+            }
+            let handed = held.hand();
+            let waiter = self.waiting.pop_front().expect("it was looked at just now");
+            scene.wakers.add(waiter.finish(Outcome::Handed(handed)));
+        }
+        self.send_triers_away(scene.wakers);
+    }
+
+    /// The store told, when the budget was over, whether others wait.
+    fn after_refresh(&mut self, grant: Grant, scene: &mut Scene<'_>) {
+        let Stage::Held(held) = &mut self.stage else { return };
+        // A fresh block tells the answer to that question from the answer to a plain renewal.
+        if !held.refreshing || grant.tokens.first <= held.highest {
+            return;
+        }
+        held.refreshing = false;
+        if grant.contended {
+            held.closing = true;
+            self.send_triers_away(scene.wakers);
+            if matches!(&self.stage, Stage::Held(held) if held.users == 0) {
+                self.give_back(scene);
+            }
+            return;
+        }
+        held.tokens = grant.tokens;
+        held.budget_from = scene.now;
+        held.handovers = 0;
+        self.hand_out(scene);
+        self.leave_if_unused(scene);
+    }
+
+    fn give_back(&mut self, scene: &mut Scene<'_>) {
+        if let Released::Leave(id) = self.take_out() {
+            scene.actions.push(Action::Leave(self.key.name.clone(), id, scene.now + self.terms.lease.length()));
+        }
+        self.ask_for_the_next(scene);
+    }
+
+    fn take_out(&mut self) -> Released {
+        match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Held(held) => {
+                held.hold.released();
+                Released::Leave(held.hold.id)
+            }
+            other => {
+                self.stage = other;
+                Released::NotHeld
+            }
+        }
+    }
+
+    /// An entry that nobody waits for any more goes back.
+    fn leave_if_unused(&mut self, scene: &mut Scene<'_>) {
+        if !self.waiting.is_empty() {
+            return;
+        }
+        let id = match &self.stage {
+            Stage::Asking(asking) if !asking.first_call => asking.ask.id,
+            Stage::Held(held) if held.users == 0 => {
+                held.hold.released();
+                held.hold.id
+            }
+            _ => return,
+        };
+        scene.actions.push(Action::Leave(self.key.name.clone(), id, scene.now + self.terms.lease.length()));
+        self.stage = Stage::Idle;
+    }
+
+    fn ask_for_the_next(&mut self, scene: &mut Scene<'_>) {
+        if !matches!(self.stage, Stage::Idle) {
+            return;
+        }
+        let Some(next) = self.waiting.front() else { return };
+        let want = next.want;
+        let tries = self.waiting.iter().all(|w| w.tries);
+        let ask = self.ask(want, tries, false, scene);
+        scene.actions.push(Action::Join(self.key.clone(), ask));
+    }
+
+    fn ask(&mut self, want: Want, tries: bool, first_call: bool, scene: &Scene<'_>) -> Ask {
+        let id = match self.key.kind {
+            LaneKind::Solo(id) if !self.asked_before => id,
+            _ => (scene.fresh_id)(),
+        };
+        self.asked_before = true;
+        let otherwise = match self.terms.barges {
+            _ if tries => Otherwise::GoAway,
+            true => Otherwise::Barge,
+            false => Otherwise::Queue,
+        };
+        let place = scene.rules.lease;
+        let ask = Ask { name: self.key.name.clone(), id, want, lease: self.terms.lease, place, otherwise };
+        self.stage = Stage::Asking(Asking {
+            ask: ask.clone(),
+            asked: scene.now,
+            queued: false,
+            first_call,
+            early: None,
+            due: scene.now + place / 3,
+            trouble: None,
+        });
+        ask
+    }
+
+    fn send_triers_away(&mut self, wakers: &mut Wakers) {
+        if self.waiting.iter().any(|w| w.tries) {
+            self.waiting.retain(|w| {
+                if w.tries {
+                    wakers.add(w.finish(Outcome::Busy));
+                }
+                !w.tries
+            });
+        }
+    }
+}
+
+/// What became of a guard that was given back.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// The lock stays with this client: handed to another task, or other readers live on it.
+    Kept,
+    /// The entry must leave the store.
+    Leave(EntryId),
+    /// The guard's lease had ended before.
+    NotHeld,
+}
+
+impl Held {
+    fn new(asking: &Asking, grant: Grant, scene: &Scene<'_>) -> Self {
+        let hold = Arc::new(Hold::new(asking.ask.id, grant, asking.asked));
+        let due = next_renewal(&asking.ask.lease, grant, asking.asked, scene.now);
+        Held {
+            hold,
+            want: asking.ask.want,
+            users: 0,
+            tokens: grant.tokens,
+            highest: grant.tokens.first,
+            budget_from: scene.now,
+            handovers: 0,
+            refreshing: false,
+            closing: false,
+            due,
+        }
+    }
+
+    fn hand(&mut self) -> Handed {
+        self.users += 1;
+        self.handovers += 1;
+        // The callers look at the length first; the last token again would still be a true one, only not a new one.
+        let token = self.tokens.take().unwrap_or(self.highest);
+        self.highest = token;
+        Handed { hold: self.hold.clone(), token }
+    }
+
+    fn in_budget(&self, scene: &Scene<'_>) -> bool {
+        let budget = scene.rules.budget;
+        !self.refreshing
+            && !self.closing
+            && self.tokens.len > 0
+            && self.handovers <= budget.handovers
+            && scene.now.since(self.budget_from) < budget.time
+    }
+
+    fn refresh(&mut self, key: &LaneKey, scene: &mut Scene<'_>) {
+        if !self.closing && !std::mem::replace(&mut self.refreshing, true) {
+            let (id, token) = (self.hold.id, Some(self.highest));
+            scene.actions.push(Action::Renew(Due { key: key.clone(), id, token, more_tokens: true }));
+        }
+    }
+
+    fn renewed(&mut self, grant: Grant, asked: Tick, scene: &Scene<'_>) {
+        self.hold.extend(grant, asked);
+        self.due = match grant.term {
+            Term::For(d) => asked + d / 3,
+            Term::Until(end) => end,
+            Term::Open => scene.now + SLOW_POLL,
+        };
+    }
+
+    fn try_again_soon(&mut self, lease: &Lease, scene: &Scene<'_>) {
+        let pause = (lease.length() / 15).clamp(Duration::from_millis(1), Duration::from_secs(1));
+        self.due = self.due.min(scene.now + pause);
+    }
+}
+
+/// A kept lease is renewed at a third of its length. What was granted by a note is confirmed at once: its term counts from
+/// our last poll, so part of it is over already.
+fn next_renewal(lease: &Lease, grant: Grant, asked: Tick, now: Tick) -> Tick {
+    match (lease, grant.term) {
+        (_, Term::Open) => now + SLOW_POLL,
+        (Lease::Fixed(_), _) => Tick::NEVER,
+        (Lease::Kept(_), Term::For(d)) => (asked + d / 3).max(now),
+        (Lease::Kept(_), Term::Until(end)) => end,
+    }
+}

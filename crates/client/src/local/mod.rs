@@ -1,0 +1,93 @@
+//! The local queue: tasks of one client that want the same name queue here, and one entry stands for them at the store.
+//!
+//! While the lease is good and the [budget](crate::Budget) lasts, the lock passes from task to task without a trip to the
+//! store, each holder with its own token from the block that the store reserved.
+//!
+//! Everything here is plain state behind short mutexes. It does no I/O: what must be said to the store comes out as
+//! [`Action`]s, which the [engine](crate::engine) carries out. So it can be run under the `shuttle` checker as it is.
+//!
+//! # Layout
+//!
+//! - [`hold`]: one lease as its guards see it: valid until when, lost why.
+//! - [`waiter`]: one task that waits.
+//! - [`lane`]: the queue of one name: who waits, which entry stands at the store, who holds.
+//! - [`table`]: all lanes of a client, in shards.
+
+pub(crate) mod hold;
+pub(crate) mod lane;
+pub(crate) mod table;
+pub(crate) mod waiter;
+
+use std::time::Duration;
+
+use leasehold_core::store::Ask;
+use leasehold_core::traits::Death;
+use leasehold_core::{EntryId, Lease, Name, Tick, Token};
+
+use crate::budget::Budget;
+
+/// Which lane: claims that can be handed on to each other share one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LaneKey {
+    pub(crate) name: Name,
+    pub(crate) kind: LaneKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LaneKind {
+    /// Kept leases, in queue order.
+    Queue,
+    /// Kept leases, barging.
+    Barge,
+    /// One claim alone: permits, fixed leases, or a client without a local queue. It keeps its entry id for life.
+    Solo(EntryId),
+}
+
+/// How the claims of a lane ask.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// The lease of a solo claim; the other lanes have the client's default.
+    pub(crate) lease: Lease,
+    /// Whether they barge instead of queueing.
+    pub(crate) barges: bool,
+}
+
+/// What must be said to the store.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Ask for the lock; the answer goes to [`table::Table::joined`].
+    Join(LaneKey, Ask),
+    /// Take an entry out. It is worth trying until this moment; then it has ended by itself.
+    Leave(Name, EntryId, Tick),
+    /// Renew, or ask how an entry stands.
+    Renew(Due),
+}
+
+/// An entry that wants to be renewed.
+#[derive(Debug, Clone)]
+pub(crate) struct Due {
+    pub(crate) key: LaneKey,
+    pub(crate) id: EntryId,
+    /// The highest token given out, if it holds.
+    pub(crate) token: Option<Token>,
+    /// Whether the budget is over: new tokens, and the news whether others wait.
+    pub(crate) more_tokens: bool,
+}
+
+/// What all lanes of a client share.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) lease: Duration,
+    pub(crate) budget: Budget,
+    pub(crate) retry_for: Duration,
+    pub(crate) death: Death,
+}
+
+/// How often an entry is looked at that nothing else would make us look at: the net under lost messages, and for an
+/// open-ended lease the check that the store still knows it.
+pub(crate) const SLOW_POLL: Duration = Duration::from_secs(10);
+
+/// What clocks may disagree by during a lease: 1 % and 2 ms, as in Redlock.
+pub(crate) fn drift(lease: Duration) -> Duration {
+    lease / 100 + Duration::from_millis(2)
+}

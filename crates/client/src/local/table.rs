@@ -1,0 +1,305 @@
+//! All lanes of a client, in shards, so that tasks on different names rarely meet.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leasehold_core::name::NameMap;
+use leasehold_core::store::{Grant, Joined, Renewed, Waiting};
+use leasehold_core::view::Lost;
+use leasehold_core::{Clock, EntryId, Error, Name, Result, Retry, SessionId, Tick, Want};
+
+use super::hold::Hold;
+use super::lane::{Enter, Lane, Released, Scene};
+use super::waiter::{Handed, Outcome, Waiter, Wakers};
+use super::{Action, LaneKey, LaneKind, Rules, Terms};
+use crate::sync::{Arc, Mutex, lock};
+
+const SHARDS: usize = 64;
+
+pub(crate) struct Table {
+    shards: Vec<Mutex<Shard>>,
+    pub(crate) rules: Rules,
+    pub(crate) clock: Clock,
+    session: SessionId,
+    count: AtomicU64,
+    /// The earliest moment at which the keeper will look by itself.
+    planned: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shard {
+    queue: NameMap<Lane>,
+    barge: NameMap<Lane>,
+    solo: HashMap<EntryId, Lane>,
+    /// No lane of this shard is due before.
+    due: Option<Tick>,
+}
+
+/// What a visit to a lane led to.
+pub(crate) struct Visit<T> {
+    pub(crate) answer: T,
+    pub(crate) actions: Vec<Action>,
+    /// The keeper must look earlier than it planned.
+    pub(crate) hurry: bool,
+}
+
+impl Table {
+    pub(crate) fn new(rules: Rules, clock: Clock, session: SessionId) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect();
+        Table { shards, rules, clock, session, count: AtomicU64::new(0), planned: AtomicU64::new(Tick::NEVER.0) }
+    }
+
+    pub(crate) fn fresh_id(&self) -> EntryId {
+        EntryId::of_session(self.session, self.count.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn shard(&self, name: &Name) -> &Mutex<Shard> {
+        &self.shards[(name.stable_hash() >> 64) as usize % SHARDS]
+    }
+
+    /// Does something to a lane, makes it if there is none (and `make` says so), and forgets it if nothing is left of it.
+    fn visit<T>(
+        &self,
+        key: &LaneKey,
+        make: Option<Terms>,
+        now: Tick,
+        act: impl FnOnce(&mut Lane, &mut Scene<'_>) -> T,
+    ) -> Option<Visit<T>> {
+        let mut actions = Vec::new();
+        let mut wakers = Wakers::default();
+        let fresh_id = || self.fresh_id();
+        let mut shard = lock(self.shard(&key.name));
+        let lane = match make {
+            None => shard.find(key)?,
+            Some(terms) => shard.find_or_make(key, terms),
+        };
+        let mut scene =
+            Scene { rules: &self.rules, now, fresh_id: &fresh_id, actions: &mut actions, wakers: &mut wakers };
+        let answer = act(lane, &mut scene);
+        let (due, idle) = (lane.due(), lane.is_idle());
+        if idle {
+            shard.forget(key);
+        }
+        shard.due = Some(shard.due.map_or(due, |d| d.min(due)));
+        drop(shard);
+        wakers.wake();
+        let hurry = !idle && due.0 < self.planned.load(Ordering::Relaxed);
+        Some(Visit { answer, actions, hurry })
+    }
+
+    pub(crate) fn enter(&self, key: &LaneKey, want: Want, terms: Terms, tries: bool, now: Tick) -> Visit<Enter> {
+        self.visit(key, Some(terms), now, |lane, scene| lane.enter(want, tries, scene)).expect("a lane is made")
+    }
+
+    pub(crate) fn held_at_once(&self, key: &LaneKey, id: EntryId, grant: Grant, now: Tick) -> Option<Visit<Option<Handed>>> {
+        self.visit(key, None, now, |lane, scene| lane.held_at_once(id, grant, scene))
+    }
+
+    pub(crate) fn first_waits(&self, key: &LaneKey, id: EntryId, want: Want, terms: Terms, tries: bool) -> Visit<Arc<Waiter>> {
+        let now = self.clock.now();
+        self.visit(key, Some(terms), now, |lane, scene| lane.first_waits(id, want, tries, scene)).expect("a lane is made")
+    }
+
+    /// The answer to a join that was sent at `asked`.
+    pub(crate) fn joined(&self, key: &LaneKey, id: EntryId, answer: Result<Joined>, asked: Tick) -> Visit<bool> {
+        match answer {
+            Ok(Joined::Held(grant)) => self.granted(key, id, grant, Some(asked)),
+            Ok(Joined::Waiting(waiting)) => self.queued(key, id, waiting, asked),
+            Ok(Joined::Busy) => self.about(key, |lane, scene| {
+                lane.busy(id, scene);
+                false
+            }),
+            Err(error) => self.failed(key, id, &error),
+        }
+    }
+
+    /// The answer to a renewal that was sent at `asked`.
+    pub(crate) fn renewed(&self, key: &LaneKey, id: EntryId, answer: Result<Renewed>, asked: Tick) -> Visit<bool> {
+        match answer {
+            Ok(Renewed::Held(grant)) => self.granted(key, id, grant, Some(asked)),
+            Ok(Renewed::Waiting(waiting)) => self.queued(key, id, waiting, asked),
+            Ok(Renewed::Gone(why)) => self.gone(key, id, why),
+            Err(error) => self.failed(key, id, &error),
+        }
+    }
+
+    fn failed(&self, key: &LaneKey, id: EntryId, error: &Error) -> Visit<bool> {
+        let again = error.retry_advice() != Retry::Never;
+        self.about(key, |lane, scene| {
+            lane.failed(id, error, again, scene);
+            false
+        })
+    }
+
+    /// The entry holds. If nobody here knows it any more, it goes back.
+    pub(crate) fn granted(&self, key: &LaneKey, id: EntryId, grant: Grant, asked: Option<Tick>) -> Visit<bool> {
+        let now = self.clock.now();
+        let visit = self.visit(key, None, now, |lane, scene| {
+            lane.granted(id, grant, asked, scene);
+            false
+        });
+        visit.unwrap_or_else(|| self.unknown(key, id))
+    }
+
+    fn queued(&self, key: &LaneKey, id: EntryId, waiting: Waiting, asked: Tick) -> Visit<bool> {
+        let now = self.clock.now();
+        let visit = self.visit(key, None, now, |lane, scene| lane.queued(id, waiting, asked, scene));
+        match visit {
+            Some(visit) if visit.answer => Visit { answer: false, ..visit },
+            Some(mut visit) => {
+                visit.actions.extend(self.unknown(key, id).actions);
+                Visit { answer: false, ..visit }
+            }
+            None => self.unknown(key, id),
+        }
+    }
+
+    /// The entry is not at the store any more. The answer tells whether a held lock was lost by it.
+    pub(crate) fn gone(&self, key: &LaneKey, id: EntryId, why: Lost) -> Visit<bool> {
+        self.about(key, |lane, scene| lane.gone(id, why, scene))
+    }
+
+    fn about(&self, key: &LaneKey, act: impl FnOnce(&mut Lane, &mut Scene<'_>) -> bool) -> Visit<bool> {
+        let visit = self.visit(key, None, self.clock.now(), act);
+        visit.unwrap_or(Visit { answer: false, actions: Vec::new(), hurry: false })
+    }
+
+    fn unknown(&self, key: &LaneKey, id: EntryId) -> Visit<bool> {
+        let until = self.clock.now() + self.rules.lease;
+        Visit { answer: false, actions: vec![Action::Leave(key.name.clone(), id, until)], hurry: false }
+    }
+
+    pub(crate) fn release(&self, key: &LaneKey, hold: &Arc<Hold>, now: Tick) -> Visit<Released> {
+        let visit = self.visit(key, None, now, |lane, scene| lane.release(hold, scene));
+        visit.unwrap_or(Visit { answer: Released::NotHeld, actions: Vec::new(), hurry: false })
+    }
+
+    /// A task stops waiting. What it was handed in the meantime comes back, to be released.
+    pub(crate) fn cancel(&self, key: &LaneKey, waiter: &Arc<Waiter>) -> Visit<Option<Handed>> {
+        let now = self.clock.now();
+        let visit = self.visit(key, None, now, |lane, scene| lane.cancel(waiter, scene));
+        let handed = match waiter.take() {
+            Some(Outcome::Handed(handed)) => Some(handed),
+            _ => None,
+        };
+        let (actions, hurry) = visit.map_or((Vec::new(), false), |v| (v.actions, v.hurry));
+        Visit { answer: handed, actions, hurry }
+    }
+
+    pub(crate) fn downgraded(&self, key: &LaneKey, id: EntryId) -> Visit<bool> {
+        self.about(key, |lane, scene| {
+            lane.downgraded(id, scene);
+            false
+        })
+    }
+
+    /// The lane whose entry this is.
+    pub(crate) fn lane_of(&self, name: &Name, id: EntryId) -> Option<LaneKey> {
+        let shard = lock(self.shard(name));
+        let direct = shard.solo.get(&id).filter(|lane| lane.entry() == Some(id));
+        // A solo lane that had to ask again has another entry id than its own.
+        let solo = direct.or_else(|| shard.solo.values().find(|lane| lane.entry() == Some(id)));
+        if let Some(lane) = solo {
+            return Some(lane.key.clone());
+        }
+        let owns = |lanes: &NameMap<Lane>| lanes.get(name).is_some_and(|lane| lane.entry() == Some(id));
+        let kind = if owns(&shard.queue) {
+            LaneKind::Queue
+        } else if owns(&shard.barge) {
+            LaneKind::Barge
+        } else {
+            return None;
+        };
+        Some(LaneKey { name: name.clone(), kind })
+    }
+
+    /// The keeper's round: what is due now, how many leases were found to have ended, and when to come again.
+    pub(crate) fn look(&self) -> (Vec<Action>, u64, Tick) {
+        // Whoever makes something due while we look must call us again: we may have passed its shard.
+        self.planned.store(Tick::NEVER.0, Ordering::SeqCst);
+        let now = self.clock.now();
+        let (mut actions, mut lost, mut next) = (Vec::new(), 0, Tick::NEVER);
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            if shard.due.is_some_and(|due| due <= now) {
+                lost += shard.look(self, now, &mut actions);
+            }
+            next = next.min(shard.due.unwrap_or(Tick::NEVER));
+        }
+        // An idle keeper comes by often enough that a lease of the usual length never has to call it.
+        let next = next.min(now + self.rules.lease / 3);
+        self.planned.store(next.0, Ordering::SeqCst);
+        (actions, lost, next)
+    }
+
+    /// Everything ends here. Returns how many held locks were lost by it.
+    pub(crate) fn end(&self, why: Lost, error: Option<&Error>) -> (Vec<Action>, u64) {
+        let (mut actions, mut lost) = (Vec::new(), 0);
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            shard.each(self, self.clock.now(), &mut actions, |lane, scene| {
+                lost += u64::from(lane.end(why, error, scene));
+            });
+        }
+        (actions, lost)
+    }
+
+    /// How many lanes there are: nothing must be left when nothing is held.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|s| lock(s)).map(|s| s.queue.len() + s.barge.len() + s.solo.len()).sum()
+    }
+}
+
+impl Shard {
+    fn find(&mut self, key: &LaneKey) -> Option<&mut Lane> {
+        match key.kind {
+            LaneKind::Queue => self.queue.get_mut(&key.name),
+            LaneKind::Barge => self.barge.get_mut(&key.name),
+            LaneKind::Solo(id) => self.solo.get_mut(&id),
+        }
+    }
+
+    fn find_or_make(&mut self, key: &LaneKey, terms: Terms) -> &mut Lane {
+        let make = || Lane::new(key.clone(), terms);
+        match key.kind {
+            LaneKind::Queue => self.queue.entry(key.name.clone()).or_insert_with(make),
+            LaneKind::Barge => self.barge.entry(key.name.clone()).or_insert_with(make),
+            LaneKind::Solo(id) => self.solo.entry(id).or_insert_with(make),
+        }
+    }
+
+    fn forget(&mut self, key: &LaneKey) {
+        match key.kind {
+            LaneKind::Queue => drop(self.queue.remove(&key.name)),
+            LaneKind::Barge => drop(self.barge.remove(&key.name)),
+            LaneKind::Solo(id) => drop(self.solo.remove(&id)),
+        }
+    }
+
+    fn look(&mut self, table: &Table, now: Tick, actions: &mut Vec<Action>) -> u64 {
+        let (mut lost, mut due) = (0, Tick::NEVER);
+        self.each(table, now, actions, |lane, scene| {
+            if lane.due() <= now {
+                lost += u64::from(lane.look(scene));
+            }
+            due = due.min(lane.due());
+        });
+        self.due = Some(due);
+        lost
+    }
+
+    fn each(&mut self, table: &Table, now: Tick, actions: &mut Vec<Action>, mut act: impl FnMut(&mut Lane, &mut Scene<'_>)) {
+        let fresh_id = || table.fresh_id();
+        let mut wakers = Wakers::default();
+        let mut scene = Scene { rules: &table.rules, now, fresh_id: &fresh_id, actions, wakers: &mut wakers };
+        let mut visit = |lane: &mut Lane| {
+            act(lane, &mut scene);
+            !lane.is_idle()
+        };
+        self.queue.retain(|_, lane| visit(lane));
+        self.barge.retain(|_, lane| visit(lane));
+        self.solo.retain(|_, lane| visit(lane));
+        wakers.wake();
+    }
+}

@@ -1,0 +1,97 @@
+//! Re-entrance: which owner of this client holds what.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Mutex, PoisonError, Weak};
+
+use leasehold_core::{Error, Kind, Name, Owner, Result, Want};
+
+use crate::guard::{Guard, Held};
+
+tokio::task_local! {
+    static SCOPE: Owner;
+}
+
+pub(crate) fn scoped_owner() -> Option<Owner> {
+    SCOPE.try_with(Owner::clone).ok()
+}
+
+/// Lets a future, with everything it awaits, claim locks for an owner without naming it each time.
+///
+/// Tasks that the future spawns are not inside the scope: they are others.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+/// use leasehold_client::{Client, Owner, OwnerScope};
+/// let client = Client::open(leasehold_memory::Memory::new()).await?;
+/// let accounts = client.mutex("accounts").reentrant();
+/// Owner::new()
+///     .scope(async {
+///         let outer = accounts.lock().await?;
+///         let inner = accounts.lock().await?; // the same owner: no deadlock
+///         assert_eq!((inner.hold_count(), inner.token()), (2, outer.token()));
+///         Ok(())
+///     })
+///     .await
+/// # }
+/// ```
+pub trait OwnerScope {
+    /// Runs `future` as this owner.
+    fn scope<F: Future + Send>(self, future: F) -> impl Future<Output = F::Output> + Send;
+}
+
+impl OwnerScope for Owner {
+    fn scope<F: Future + Send>(self, future: F) -> impl Future<Output = F::Output> + Send {
+        SCOPE.scope(self, future)
+    }
+}
+
+/// What the owners of this client hold. Claims without an owner are not in here and cost nothing.
+#[derive(Default)]
+pub(crate) struct Owners(Mutex<HashMap<(Name, Owner), Weak<Held>>>);
+
+impl Owners {
+    /// The owner asks for a lock: `Some` if it holds it and may hold it again, an error if it would wait for itself.
+    pub(crate) fn enter(&self, name: &Name, owner: &Owner, want: Want, reentrant: bool) -> Result<Option<Guard>> {
+        let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (name.clone(), owner.clone());
+        let Some(held) = holds.get(&key).and_then(Weak::upgrade) else { return Ok(None) };
+        let has = held.want();
+        if has == Want::Shared && want == Want::Exclusive {
+            let what = "this owner reads the lock and asks to write: it would wait for itself";
+            return Err(Error::new(Kind::Refused, what)
+                .on(name)
+                .advice("release the read lock first, or take the write lock from the start and downgrade it"));
+        }
+        if !reentrant {
+            if !held.is_good() {
+                holds.remove(&key);
+                return Ok(None);
+            }
+            let what = "this owner holds the lock already: it would wait for itself";
+            return Err(Error::new(Kind::Refused, what).on(name).advice("ask with .reentrant() if that is meant"));
+        }
+        match Guard::again(held) {
+            Some(guard) => Ok(Some(guard)),
+            None => {
+                holds.remove(&key);
+                Ok(None)
+            }
+        }
+    }
+
+    pub(crate) fn register(&self, guard: &Guard, owner: Owner) {
+        let held = guard.held();
+        held.owned_by(owner.clone());
+        let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        holds.insert((held.key().name.clone(), owner), std::sync::Arc::downgrade(held));
+    }
+
+    pub(crate) fn forget(&self, held: &Held, owner: &Owner) {
+        let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (held.key().name.clone(), owner.clone());
+        if holds.get(&key).is_some_and(|weak| std::ptr::eq(weak.as_ptr(), held)) {
+            holds.remove(&key);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What the client tells `tracing` and `metrics`. The table of names is in the crate's documentation
+//! ([`crate::docs`]).
+
+use std::time::Duration;
+
+use leasehold_core::store::Renewed;
+use leasehold_core::view::Lost;
+use leasehold_core::{Name, Result, Tick, Want};
+
+use crate::guard::Guard;
+use crate::local::Due;
+use crate::local::lane::Released;
+
+pub(crate) fn acquired(guard: &Guard, asked: Tick) {
+    let waited = guard.held().since().since(asked);
+    metrics::histogram!("leasehold_wait_seconds").record(waited.as_secs_f64());
+    metrics::counter!("leasehold_acquired_total").increment(1);
+    tracing::debug!(target: "leasehold", name = guard.name(), token = guard.token().get(), ?waited, "acquired");
+}
+
+pub(crate) fn busy(want: Want) {
+    metrics::counter!("leasehold_busy_total").increment(1);
+    tracing::trace!(target: "leasehold", want = want.as_str(), "busy");
+}
+
+pub(crate) fn held_for(time: Duration) {
+    metrics::histogram!("leasehold_hold_seconds").record(time.as_secs_f64());
+}
+
+pub(crate) fn released(how: &Released) {
+    match how {
+        Released::Kept => metrics::counter!("leasehold_handoffs_total", "to" => "local").increment(1),
+        Released::Leave(_) => metrics::counter!("leasehold_handoffs_total", "to" => "store").increment(1),
+        Released::NotHeld => {}
+    }
+    tracing::trace!(target: "leasehold", ?how, "released");
+}
+
+pub(crate) fn renewed(due: &Due, answer: &Result<Renewed>) {
+    match answer {
+        Ok(_) => metrics::counter!("leasehold_renewals_total", "result" => "ok").increment(1),
+        Err(error) => {
+            metrics::counter!("leasehold_renewals_total", "result" => "error").increment(1);
+            tracing::warn!(target: "leasehold", name = %due.key.name, %error, "a renewal failed and is tried again");
+        }
+    }
+}
+
+pub(crate) fn lost_because(name: &Name, why: Lost) {
+    metrics::counter!("leasehold_lost_total").increment(1);
+    tracing::warn!(target: "leasehold", %name, %why, "a held lock was lost");
+}
+
+pub(crate) fn all_lost(count: u64, why: Lost) {
+    metrics::counter!("leasehold_lost_total").increment(count);
+    tracing::warn!(target: "leasehold", count, %why, "held locks were lost");
+}

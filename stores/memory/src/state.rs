@@ -1,0 +1,113 @@
+//! Where queues live, and how one event is applied atomically: under the mutex of the name's shard.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use leasehold_core::clock::wall_micros;
+use leasehold_core::name::NameMap;
+use leasehold_core::queue::{Effects, Now, Policy, Queue};
+use leasehold_core::traits::Death;
+use leasehold_core::view::Snapshot;
+use leasehold_core::{Clock, Name};
+
+use crate::wake::Wake;
+
+/// Leases end by time; a grant reserves 1024 tokens.
+pub const POLICY: Policy = Policy { death: Death::LeaseEnd, block: 1024 };
+
+/// Enough that clients on different names rarely meet.
+const SHARDS: usize = 64;
+
+/// All queues of a store.
+#[derive(Debug)]
+pub struct State {
+    shards: [Mutex<Shard>; SHARDS],
+    clock: Clock,
+    pub(crate) wake: Wake,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    queues: NameMap<Queue>,
+    /// The highest token of any queue that was removed: a name that comes back starts above it, whatever the wall
+    /// clock did in between. So a finished lock leaves nothing behind.
+    floor: u64,
+}
+
+/// One queue at one moment.
+pub struct At<'a> {
+    /// The queue.
+    pub queue: &'a mut Queue,
+    /// The moment.
+    pub now: Now,
+}
+
+impl State {
+    pub(crate) fn new(clock: Clock) -> Self {
+        State { shards: std::array::from_fn(|_| Mutex::default()), clock, wake: Wake::default() }
+    }
+
+    /// Applies one event to a queue, then (and only then) tells those whom it concerns.
+    pub(crate) fn apply<T>(&self, name: &Name, event: impl FnOnce(At<'_>, &mut Effects) -> T) -> T {
+        let mut out = Effects::new(self.wake.is_watched());
+        let answer = {
+            let now = self.now();
+            let mut shard = self.shard(name);
+            let floor = shard.floor;
+            let queue = match shard.queues.get_mut(name) {
+                Some(queue) => queue,
+                None => shard.queues.entry(name.clone()).or_insert_with(|| Queue { last: floor, ..Queue::default() }),
+            };
+            let answer = event(At { queue, now }, &mut out);
+            if queue.is_idle() {
+                let last = queue.last;
+                shard.queues.remove(name);
+                shard.floor = floor.max(last);
+            }
+            answer
+        };
+        self.wake.deliver(name, out);
+        answer
+    }
+
+    /// Applies an event to every queue in turn.
+    pub(crate) fn everywhere(&self, event: impl Fn(At<'_>, &mut Effects)) {
+        for shard in &self.shards {
+            let names: Vec<Name> = lock(shard).queues.keys().cloned().collect();
+            names.iter().for_each(|name| self.apply(name, &event));
+        }
+    }
+
+    /// A page of the names in use, in byte order.
+    pub(crate) fn page(&self, prefix: &str, after: Option<&Name>, most: usize) -> Vec<Snapshot> {
+        let now = self.now();
+        let wanted = |name: &Name| name.as_str().starts_with(prefix) && after.is_none_or(|after| name > after);
+        let mut page = Vec::new();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            page.extend(shard.queues.iter().filter(|(name, _)| wanted(name)).map(|(name, q)| q.snapshot(name, now)));
+        }
+        page.sort_by(|a, b| a.name.cmp(&b.name));
+        page.truncate(most);
+        page
+    }
+
+    pub(crate) fn wipe(&self) {
+        for shard in &self.shards {
+            *lock(shard) = Shard::default();
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { tick: self.clock.now(), wall: wall_micros() }
+    }
+
+    fn shard(&self, name: &Name) -> MutexGuard<'_, Shard> {
+        // High bits: the map inside the shard uses the low ones.
+        lock(&self.shards[(name.stable_hash() >> 64) as usize % SHARDS])
+    }
+}
+
+/// A panic in another thread never leaves a queue half changed: every event on it is plain code without calls outside.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
