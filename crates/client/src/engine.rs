@@ -321,17 +321,22 @@ impl Engine {
         let released = self.settle(visit);
         telemetry::released(&released);
         let left = match released {
-            Released::Kept => return Ok(()),
+            Released::Kept => Left::Done,
             Released::NotHeld => Left::NotThere,
             Released::Leave(id) => {
                 let until = hold.valid_until().min(now + self.table.rules.lease);
                 self.leave(key.name.clone(), id, until).await.map_err(|e| self.explain(e, &key.name))?
             }
         };
-        match (left, lost.or_else(|| hold.lost_by(self.now()))) {
-            (Left::Done, _) => Ok(()),
-            (Left::NotThere, why) => {
-                let what = format!("the lease had ended before it was released: {}", why.unwrap_or(Lost::Revoked));
+        // A guard that said it was lost stays lost, even if the store had not noticed yet.
+        let why = match left {
+            Left::Done => lost,
+            Left::NotThere => lost.or_else(|| hold.lost_by(self.now())).or(Some(Lost::Revoked)),
+        };
+        match why {
+            None => Ok(()),
+            Some(why) => {
+                let what = format!("the lease had ended before it was released: {why}");
                 Err(self.explain(Error::new(Kind::Lost, what), &key.name))
             }
         }

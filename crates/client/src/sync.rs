@@ -1,10 +1,12 @@
 //! The one place that says which mutex the local queue runs on: the system's, or the one of the `shuttle` checker, which
 //! explores the orders in which threads can meet.
 
+pub(crate) use std::sync::Arc;
+
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard};
+pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 #[cfg(not(shuttle))]
-pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+pub(crate) use std::sync::{Mutex, MutexGuard};
 
 /// Locks, and goes on after a panic elsewhere: what these mutexes guard is never left half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

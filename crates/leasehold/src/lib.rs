@@ -1,1 +1,41 @@
-//! Being written.
+//! A distributed lock: one API over the store that a team already has, or over the files of one host.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+//! let client = leasehold::connect("memory:").await?;
+//! let guard = client.mutex("orders/42").lock().await?;
+//! println!("mine, with token {}", guard.token());
+//! guard.release().await?;
+//! client.close().await
+//! # }
+//! ```
+//!
+//! # Which lock
+//!
+//! [`Client::mutex`] for one holder, [`Client::rwlock`] for readers and a writer, [`Client::semaphore`] for a number of
+//! permits, [`Client::multi`] for several names at once, [`Client::striped`] for one hot name with many keys,
+//! [`Client::leader`] for an election. All have the same verbs and take the same options.
+//!
+//! # What is promised
+//!
+//! While [`Guard::is_held`] is true, nobody else holds the lock, as far as the store's [`Traits`] go; [`stores`] lists them. A
+//! guard turns lost by itself, before anybody else can hold. Every hold has a [`Token`] higher than all before it: hand it to
+//! what the lock guards (see [`Fence`]), and not even a holder that was paused past its lease can do harm.
+//!
+//! # Layout
+//!
+//! - `connect`: from a URL to a client.
+//! - `stores`: the one list of stores. Features pick them: `file`, `memory` (both on by default).
+//! - [`blocking`]: the same words for threads.
+//! - Everything else is `leasehold-client` and `leasehold-core`, re-exported.
+#![forbid(unsafe_code)]
+
+pub mod blocking;
+mod connect;
+mod stores;
+
+pub use connect::{connect, connect_with, open_store};
+pub use leasehold_client::*;
+pub use leasehold_core::traits::Death;
+pub use leasehold_core::url::redact;
+pub use stores::stores;

@@ -461,9 +461,13 @@ impl Lane {
         }
     }
 
-    /// An entry that nobody waits for any more goes back.
+    /// An entry that serves nobody goes back: nobody waits any more, or the one who does wants something else than the one
+    /// for whom it was asked (who was cancelled meanwhile).
     fn leave_if_unused(&mut self, scene: &mut Scene<'_>) {
         if !self.waiting.is_empty() {
+            if matches!(&self.stage, Stage::Held(held) if held.users == 0 && !held.refreshing) {
+                self.give_back(scene);
+            }
             return;
         }
         let id = match &self.stage {

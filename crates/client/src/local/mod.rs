@@ -12,8 +12,11 @@
 //! - [`waiter`]: one task that waits.
 //! - [`lane`]: the queue of one name: who waits, which entry stands at the store, who holds.
 //! - [`table`]: all lanes of a client, in shards.
+//! - `interleavings`: all of it under the `shuttle` checker.
 
 pub(crate) mod hold;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 pub(crate) mod lane;
 pub(crate) mod table;
 pub(crate) mod waiter;

@@ -1,0 +1,127 @@
+//! A store that counts what is asked of it, and a way to wait for a condition.
+#![allow(dead_code)] // Each test file uses a part of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold_core::store::{Ask, Inbox, Joined, Left, Pending, Presence, Renewal, Renewed, Session, Store};
+use leasehold_core::view::{Events, Snapshot};
+use leasehold_core::{EntryId, Name, Result, Token, Traits};
+use leasehold_memory::Memory;
+
+/// What was asked of a store so far.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub joins: AtomicU64,
+    pub leaves: AtomicU64,
+    pub renewal_batches: AtomicU64,
+    pub renewals: AtomicU64,
+}
+
+impl Counts {
+    pub fn joins(&self) -> u64 {
+        self.joins.load(Ordering::SeqCst)
+    }
+
+    pub fn leaves(&self) -> u64 {
+        self.leaves.load(Ordering::SeqCst)
+    }
+
+    pub fn renewal_batches(&self) -> u64 {
+        self.renewal_batches.load(Ordering::SeqCst)
+    }
+
+    pub fn renewals(&self) -> u64 {
+        self.renewals.load(Ordering::SeqCst)
+    }
+}
+
+/// A memory store that counts.
+pub struct Counting {
+    inner: Arc<Memory>,
+    pub counts: Arc<Counts>,
+}
+
+impl Counting {
+    pub fn over(inner: Arc<Memory>) -> Arc<Self> {
+        Arc::new(Counting { inner, counts: Arc::default() })
+    }
+}
+
+impl Store for Counting {
+    fn traits(&self) -> &'static Traits {
+        self.inner.traits()
+    }
+
+    fn url(&self) -> String {
+        self.inner.url()
+    }
+
+    fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>> {
+        Box::pin(async move {
+            let inner = self.inner.clone().open(me, inbox).await?;
+            Ok(Arc::new(CountingSession { inner, counts: self.counts.clone() }) as Arc<dyn Session>)
+        })
+    }
+}
+
+struct CountingSession {
+    inner: Arc<dyn Session>,
+    counts: Arc<Counts>,
+}
+
+impl Session for CountingSession {
+    fn join(self: Arc<Self>, ask: Ask) -> Pending<Joined> {
+        self.counts.joins.fetch_add(1, Ordering::SeqCst);
+        self.inner.clone().join(ask)
+    }
+
+    fn renew(self: Arc<Self>, batch: Vec<Renewal>) -> Pending<Vec<Result<Renewed>>> {
+        self.counts.renewal_batches.fetch_add(1, Ordering::SeqCst);
+        self.counts.renewals.fetch_add(batch.len() as u64, Ordering::SeqCst);
+        self.inner.clone().renew(batch)
+    }
+
+    fn leave(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {
+        self.counts.leaves.fetch_add(1, Ordering::SeqCst);
+        self.inner.clone().leave(name, id)
+    }
+
+    fn downgrade(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {
+        self.inner.clone().downgrade(name, id)
+    }
+
+    fn set_limit(self: Arc<Self>, name: Name, limit: u32) -> Pending<()> {
+        self.inner.clone().set_limit(name, limit)
+    }
+
+    fn revoke(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
+        self.inner.clone().revoke(name, expected)
+    }
+
+    fn inspect(self: Arc<Self>, name: Name) -> Pending<Snapshot> {
+        self.inner.clone().inspect(name)
+    }
+
+    fn list(self: Arc<Self>, prefix: String, after: Option<Name>, most: usize) -> Pending<Vec<Snapshot>> {
+        self.inner.clone().list(prefix, after, most)
+    }
+
+    fn watch(self: Arc<Self>, prefix: String) -> Pending<Events> {
+        self.inner.clone().watch(prefix)
+    }
+
+    fn close(self: Arc<Self>) -> Pending<()> {
+        self.inner.clone().close()
+    }
+}
+
+/// Waits until it is so; a minute is longer than any of it takes on the slowest machine.
+pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !so().await {
+        assert!(start.elapsed() < Duration::from_secs(60), "it never came to pass that {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}

@@ -1,0 +1,112 @@
+//! The keeper renews what is held; the clock alone decides when it is lost.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Counting, until};
+use leasehold_client::{Client, Clock, Kind, Lost};
+use leasehold_memory::Memory;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+async fn world() -> (Clock, Arc<Counting>, Client) {
+    let clock = Clock::manual();
+    let store = Counting::over(Memory::with_clock(clock.clone()));
+    let client = Client::builder().clock(clock.clone()).default_lease(LEASE).open(store.clone()).await.unwrap();
+    (clock, store, client)
+}
+
+#[tokio::test]
+async fn a_kept_lease_is_renewed_at_a_third_of_its_length() {
+    let (clock, store, client) = world().await;
+    let guard = client.mutex("n").lock().await.unwrap();
+    for round in 1..=10 {
+        clock.advance(LEASE / 3);
+        until("it is renewed", async || store.counts.renewals() >= round).await;
+        assert!(guard.is_held());
+        assert!(guard.remaining().unwrap() > LEASE * 9 / 10);
+    }
+    assert_eq!(store.counts.renewals(), 10, "no more renewals than needed");
+}
+
+#[tokio::test]
+async fn a_guard_is_lost_by_the_clock_alone_before_anybody_else_can_hold() {
+    let (clock, _, client) = world().await;
+    let guard = client.mutex("n").lease(LEASE).lock().await.unwrap();
+    let drift = LEASE / 100 + Duration::from_millis(2);
+    clock.advance(LEASE - drift - Duration::from_millis(1));
+    assert!(guard.is_held());
+    assert_eq!(guard.remaining(), Some(Duration::from_millis(1)));
+    // Not one word from the store: the machine slept, or the network is gone.
+    clock.advance(Duration::from_millis(1));
+    assert!(!guard.is_held());
+    assert_eq!(guard.remaining(), Some(Duration::ZERO));
+    assert_eq!(guard.lost().await, Lost::Expired);
+    assert_eq!(guard.release().await.unwrap_err().kind(), Kind::Lost);
+}
+
+#[tokio::test]
+async fn a_machine_that_slept_past_its_lease_has_lost_its_locks() {
+    let (clock, _, client) = world().await;
+    let guard = client.mutex("n").lock().await.unwrap();
+    clock.advance(Duration::from_secs(3600));
+    assert!(!guard.is_held(), "the first look after waking up already knows");
+    assert_eq!(guard.protect(std::future::pending::<()>()).await, Err(Lost::Expired));
+    drop(guard);
+    assert!(client.mutex("n").try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_locks_are_renewed_in_a_few_batches() {
+    let (clock, store, client) = world().await;
+    let mut guards = Vec::new();
+    for n in 0..100_000 {
+        guards.push(client.mutex(format!("n{n}")).lock().await.unwrap());
+    }
+    clock.advance(LEASE / 3);
+    until("all are renewed", async || store.counts.renewals() >= 100_000).await;
+    assert!(store.counts.renewal_batches() <= 250, "{} batches", store.counts.renewal_batches());
+    assert!(guards.iter().all(|g| g.is_held()));
+}
+
+#[tokio::test]
+async fn a_store_that_was_wiped_is_noticed_at_the_next_renewal() {
+    let clock = Clock::manual();
+    let memory = Memory::with_clock(clock.clone());
+    let client = Client::builder().clock(clock.clone()).open(memory.clone()).await.unwrap();
+    let guard = client.mutex("n").lock().await.unwrap();
+    let token = guard.token();
+    memory.wipe();
+    clock.advance(LEASE / 3);
+    assert_eq!(guard.lost().await, Lost::Wiped);
+    assert!(client.mutex("n").lock().await.unwrap().token() > token, "tokens rise all the same");
+}
+
+#[tokio::test]
+async fn dropping_the_client_ends_its_keeper() {
+    let (_, _, client) = world().await;
+    drop(client.mutex("n").lock().await.unwrap());
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert_eq!(tasks(), 1);
+    drop(client);
+    until("the keeper has ended", async || tasks() == 0).await;
+}
+
+#[tokio::test]
+async fn a_closed_client_has_given_everything_back_and_refuses_more() {
+    let (_, store, client) = world().await;
+    let other = Client::open(store.clone()).await.unwrap();
+    let guard = client.mutex("a").lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { other.mutex("a").lock().await.map(|g| g.token()) }
+    });
+    until("the other waits", async || other.inspect("a").await.unwrap().waiters.len() == 1).await;
+    client.close().await.unwrap();
+    assert!(waiting.await.unwrap().unwrap() > guard.token());
+    assert_eq!(guard.lost().await, Lost::SessionGone);
+    assert_eq!(client.mutex("b").lock().await.unwrap_err().kind(), Kind::Refused);
+    client.close().await.unwrap();
+}

@@ -1,0 +1,33 @@
+//! The one list of stores: adding a store is one folder and one line here.
+
+use std::sync::Arc;
+
+use leasehold_core::store::{Pending, Store};
+use leasehold_core::url::StoreUrl;
+use leasehold_core::{Result, Traits};
+
+/// What the facade needs to know of a store.
+pub(crate) struct Known {
+    pub(crate) traits: &'static Traits,
+    /// The URL schemes that lead to it.
+    pub(crate) schemes: &'static [&'static str],
+    pub(crate) open: fn(StoreUrl) -> Pending<Arc<dyn Store>>,
+}
+
+/// Opens what needs no connection.
+#[allow(dead_code)] // Unused only if no embedded store is compiled in.
+fn at_once(store: Result<Arc<dyn Store>>) -> Pending<Arc<dyn Store>> {
+    leasehold_core::store::ready(store)
+}
+
+pub(crate) static KNOWN: &[Known] = &[
+    #[cfg(feature = "file")]
+    Known { traits: &leasehold_file::TRAITS, schemes: &["file"], open: |url| at_once(leasehold_file::open(url)) },
+    #[cfg(feature = "memory")]
+    Known { traits: &leasehold_memory::TRAITS, schemes: &["memory"], open: |url| at_once(leasehold_memory::open(url)) },
+];
+
+/// The promises of every store that is compiled in.
+pub fn stores() -> Vec<&'static Traits> {
+    KNOWN.iter().map(|known| known.traits).collect()
+}
