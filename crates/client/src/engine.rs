@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use leasehold_core::store::{Inbox, Joined, Left, News, Note, Pending, Renewal, Session};
+use leasehold_core::store::{Ask, Inbox, Joined, Left, News, Note, Pending, Renewal, Session};
 use leasehold_core::view::Lost;
 use leasehold_core::{Backoff, EntryId, Error, Kind, Label, Name, Result, Retry, SessionId, Tick, Traits, Want};
 use tokio::runtime::Handle;
@@ -92,26 +92,26 @@ impl Engine {
 
     /// Gets a lock, or `None` if it can't be had within the patience.
     pub(crate) async fn acquire(self: &Arc<Self>, claim: &Claim, patience: Patience) -> Result<Option<Guard>> {
-        let name = claim.checked_name(self)?;
-        let want = claim.want.clone()?;
+        let name = claim.name.as_ref().map_err(|e| e.clone().at(self.url.clone()))?;
+        let want = *claim.want.as_ref().map_err(Error::clone)?;
         claim.check_lease(self.traits)?;
         self.check_open()?;
         let owner = claim.owner_now();
         if let Some(owner) = &owner
             && !matches!(want, Want::Permits { .. })
-            && let Some(guard) = self.owners.enter(&name, owner, want, claim.reentrant)?
+            && let Some(guard) = self.owners.enter(name, owner, want, claim.reentrant)?
         {
             return Ok(Some(guard));
         }
         let asked = self.now();
         let handed = match (claim.backoff(), patience) {
-            (Some(backoff), Patience::Forever) => self.spin(claim, &name, want, backoff).await.map(Some),
+            (Some(backoff), Patience::Forever) => self.spin(claim, name, want, backoff).await.map(Some),
             (Some(backoff), Patience::Within(d)) => {
-                tokio::time::timeout(d, self.spin(claim, &name, want, backoff)).await.ok().transpose()
+                tokio::time::timeout(d, self.spin(claim, name, want, backoff)).await.ok().transpose()
             }
-            _ => self.wait(claim, &name, want, patience).await,
+            _ => self.wait(claim, name, want, patience, asked).await,
         };
-        let Some((key, handed)) = handed.map_err(|e| self.explain(e, &name))? else {
+        let Some((key, handed)) = handed.map_err(|e| self.explain(e, name))? else {
             telemetry::busy(want);
             return Ok(None);
         };
@@ -120,6 +120,9 @@ impl Engine {
         if let Some(owner) = owner {
             self.owners.register(&guard, owner);
         }
+        // A task that only ever finds free locks must let others run now and then, the keeper among them. Not before the claim:
+        // its place in the queue is that of its first poll.
+        tokio::task::coop::consume_budget().await;
         Ok(Some(guard))
     }
 
@@ -129,11 +132,12 @@ impl Engine {
         name: &Name,
         want: Want,
         patience: Patience,
+        asked: Tick,
     ) -> Result<Option<(LaneKey, Handed)>> {
         let tries = matches!(patience, Patience::Try | Patience::Within(Duration::ZERO));
         let key = self.lane_for(claim, name, want);
         let terms = Terms { lease: claim.lease_or(self.table.rules.lease), barges: claim.barges() };
-        let waiting = match self.enter(&key, want, terms, tries) {
+        let waiting = match self.enter(&key, want, terms, tries, asked) {
             Entered::Held(handed) => return Ok(Some((key, handed))),
             Entered::Busy => return Ok(None),
             Entered::Waiting(waiting) => waiting,
@@ -156,7 +160,7 @@ impl Engine {
     async fn spin(self: &Arc<Self>, claim: &Claim, name: &Name, want: Want, backoff: Backoff) -> Result<(LaneKey, Handed)> {
         let mut tries = 0;
         loop {
-            if let Some(held) = self.wait(claim, name, want, Patience::Try).await? {
+            if let Some(held) = self.wait(claim, name, want, Patience::Try, self.now()).await? {
                 return Ok(held);
             }
             self.check_open()?;
@@ -178,8 +182,7 @@ impl Engine {
     }
 
     /// The part of a claim that needs no waiting: everything, if the store answers on the spot.
-    fn enter(self: &Arc<Self>, key: &LaneKey, want: Want, terms: Terms, tries: bool) -> Entered {
-        let asked = self.now();
+    fn enter(self: &Arc<Self>, key: &LaneKey, want: Want, terms: Terms, tries: bool, asked: Tick) -> Entered {
         let visit = self.table.enter(key, want, terms, tries, asked);
         let ask = match self.settle(visit) {
             Enter::Now(handed) => return Entered::Held(handed),
@@ -188,21 +191,16 @@ impl Engine {
             Enter::First(ask) => ask,
         };
         let id = ask.id;
-        let _context = self.runtime.enter();
-        let mut answer = self.session.clone().join(ask);
-        let first = poll_once(&mut answer);
-        if let Poll::Ready(Ok(Joined::Held(grant))) = &first
-            && let Some(visit) = self.table.held_at_once(key, id, *grant, self.now())
+        let first = self.join(ask);
+        if let Asked::Answered(Ok(Joined::Held(grant))) = &first
+            && let Some(visit) = self.table.held_at_once(key, id, *grant, asked)
             && let Some(handed) = self.settle(visit)
         {
             return Entered::Held(handed);
         }
         let waiter = self.settle(self.table.first_waits(key, id, want, terms, tries));
         let waiting = self.waiting(key, waiter);
-        match first {
-            Poll::Ready(answer) => self.joined(key, id, answer, asked),
-            Poll::Pending => self.joined_later(key.clone(), id, answer, asked),
-        }
+        self.joined(key, id, first, asked);
         if self.check_open().is_err() {
             self.end_lanes(Lost::SessionGone, Some(&closed()));
         }
@@ -213,17 +211,37 @@ impl Engine {
         WaitingTask { engine: self.clone(), key: key.clone(), waiter, done: false }
     }
 
-    fn joined(self: &Arc<Self>, key: &LaneKey, id: EntryId, answer: Result<Joined>, asked: Tick) {
-        let visit = self.table.joined(key, id, answer, asked);
-        self.settle(visit);
+    /// Asks the store, and looks once whether it has answered.
+    fn join(&self, ask: Ask) -> Asked<Joined> {
+        if let Some(answer) = self.session.join_now(&ask) {
+            return Asked::Answered(answer);
+        }
+        let _context = self.runtime.enter();
+        Asked::new(self.session.clone().join(ask))
     }
 
-    fn joined_later(self: &Arc<Self>, key: LaneKey, id: EntryId, answer: Pending<Joined>, asked: Tick) {
-        let engine = self.clone();
-        self.runtime.spawn(async move {
-            let answer = answer.await;
-            engine.joined(&key, id, answer, asked);
-        });
+    fn leave(&self, name: &Name, id: EntryId) -> Asked<Left> {
+        if let Some(answer) = self.session.leave_now(name, id) {
+            return Asked::Answered(answer);
+        }
+        let _context = self.runtime.enter();
+        Asked::new(self.session.clone().leave(name.clone(), id))
+    }
+
+    fn joined(self: &Arc<Self>, key: &LaneKey, id: EntryId, answer: Asked<Joined>, asked: Tick) {
+        match answer {
+            Asked::Answered(answer) => {
+                let visit = self.table.joined(key, id, answer, asked);
+                self.settle(visit);
+            }
+            Asked::Pending(answer) => {
+                let (engine, key) = (self.clone(), key.clone());
+                self.runtime.spawn(async move {
+                    let answer = answer.await;
+                    engine.joined(&key, id, Asked::Answered(answer), asked);
+                });
+            }
+        }
     }
 
     /// Does what a visit to the table asked for.
@@ -239,19 +257,15 @@ impl Engine {
 
     /// Says to the store what must be said.
     pub(crate) fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
-        let _context = self.runtime.enter();
         let mut due = Vec::new();
         for action in actions {
             match action {
                 Action::Join(key, ask) => {
                     let (id, asked) = (ask.id, self.now());
-                    let mut answer = self.session.clone().join(ask);
-                    match poll_once(&mut answer) {
-                        Poll::Ready(answer) => self.joined(&key, id, answer, asked),
-                        Poll::Pending => self.joined_later(key, id, answer, asked),
-                    }
+                    let answer = self.join(ask);
+                    self.joined(&key, id, answer, asked);
                 }
-                Action::Leave(name, id, until) => self.leave_in_background(name, id, until),
+                Action::Leave(name, id, until) => self.leave_in_background(&name, id, until),
                 Action::Renew(entry) => due.push(entry),
             }
         }
@@ -260,6 +274,10 @@ impl Engine {
 
     /// Renews in batches, grouped by the store's nodes, each entry judged on its own.
     fn renew(self: &Arc<Self>, mut due: Vec<Due>) {
+        if due.is_empty() {
+            return;
+        }
+        let _context = self.runtime.enter();
         due.sort_by_key(|d| self.session.group(&d.key.name));
         for group in due.chunk_by(|a, b| self.session.group(&a.key.name) == self.session.group(&b.key.name)) {
             for batch in group.chunks(BATCH) {
@@ -270,10 +288,9 @@ impl Engine {
                     token: d.token,
                     more_tokens: d.more_tokens,
                 });
-                let mut answer = self.session.clone().renew(lines.collect());
-                match poll_once(&mut answer) {
-                    Poll::Ready(answers) => self.renewed(batch, answers, asked),
-                    Poll::Pending => {
+                match Asked::new(self.session.clone().renew(lines.collect())) {
+                    Asked::Answered(answers) => self.renewed(batch, answers, asked),
+                    Asked::Pending(answer) => {
                         let (engine, batch) = (self.clone(), batch.to_vec());
                         self.runtime.spawn(async move {
                             let answers = answer.await;
@@ -301,21 +318,18 @@ impl Engine {
     }
 
     /// Gives a guard back without waiting for the store.
-    pub(crate) fn release_in_background(self: &Arc<Self>, key: &LaneKey, hold: &Arc<Hold>) {
-        let now = self.now();
+    pub(crate) fn release_in_background(self: &Arc<Self>, key: &LaneKey, hold: &Arc<Hold>, now: Tick) {
         let visit = self.table.release(key, hold, now);
         let released = self.settle(visit);
         telemetry::released(&released);
         if let Released::Leave(id) = released {
             let until = hold.valid_until().min(now + self.table.rules.lease);
-            let _context = self.runtime.enter();
-            self.leave_in_background(key.name.clone(), id, until);
+            self.leave_in_background(&key.name, id, until);
         }
     }
 
     /// Gives a guard back and waits until the store has it.
-    pub(crate) async fn release(self: &Arc<Self>, key: &LaneKey, hold: &Arc<Hold>) -> Result<()> {
-        let now = self.now();
+    pub(crate) async fn release(self: &Arc<Self>, key: &LaneKey, hold: &Arc<Hold>, now: Tick) -> Result<()> {
         let lost = hold.lost_by(now);
         let visit = self.table.release(key, hold, now);
         let released = self.settle(visit);
@@ -325,7 +339,7 @@ impl Engine {
             Released::NotHeld => Left::NotThere,
             Released::Leave(id) => {
                 let until = hold.valid_until().min(now + self.table.rules.lease);
-                self.leave(key.name.clone(), id, until).await.map_err(|e| self.explain(e, &key.name))?
+                self.leave_and_wait(&key.name, id, until).await.map_err(|e| self.explain(e, &key.name))?
             }
         };
         // A guard that said it was lost stays lost, even if the store had not noticed yet.
@@ -344,33 +358,28 @@ impl Engine {
 
     /// Takes an entry out of the store. Goes on in a task of its own if it takes time, so that dropping this future does
     /// not stop it.
-    async fn leave(self: &Arc<Self>, name: Name, id: EntryId, until: Tick) -> Result<Left> {
-        let first = {
-            let _context = self.runtime.enter();
-            let mut answer = self.session.clone().leave(name.clone(), id);
-            match poll_once(&mut answer) {
-                Poll::Ready(Ok(left)) => return Ok(left),
-                Poll::Ready(Err(error)) => Box::pin(std::future::ready(Err(error))) as Pending<Left>,
-                Poll::Pending => answer,
-            }
+    async fn leave_and_wait(self: &Arc<Self>, name: &Name, id: EntryId, until: Tick) -> Result<Left> {
+        let first = match self.leave(name, id) {
+            Asked::Answered(Ok(left)) => return Ok(left),
+            first => first,
         };
-        let task = self.runtime.spawn(self.clone().leave_until(first, name, id, until));
+        let task = self.runtime.spawn(self.clone().leave_until(first, name.clone(), id, until));
         task.await.unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "the runtime was shut down")))
     }
 
-    fn leave_in_background(self: &Arc<Self>, name: Name, id: EntryId, until: Tick) {
-        let mut answer = self.session.clone().leave(name.clone(), id);
-        let first: Pending<Left> = match poll_once(&mut answer) {
-            Poll::Ready(Ok(_)) => return,
-            Poll::Ready(Err(error)) => Box::pin(std::future::ready(Err(error))),
-            Poll::Pending => answer,
-        };
-        self.runtime.spawn(self.clone().leave_until(first, name, id, until));
+    fn leave_in_background(self: &Arc<Self>, name: &Name, id: EntryId, until: Tick) {
+        match self.leave(name, id) {
+            Asked::Answered(Ok(_)) => {}
+            first => drop(self.runtime.spawn(self.clone().leave_until(first, name.clone(), id, until))),
+        }
     }
 
     /// Repeats a release until the lease would have ended anyway.
-    async fn leave_until(self: Arc<Self>, first: Pending<Left>, name: Name, id: EntryId, until: Tick) -> Result<Left> {
-        let mut answer = first.await;
+    async fn leave_until(self: Arc<Self>, first: Asked<Left>, name: Name, id: EntryId, until: Tick) -> Result<Left> {
+        let mut answer = match first {
+            Asked::Answered(answer) => answer,
+            Asked::Pending(pending) => pending.await,
+        };
         let mut tries = 0;
         let backoff = Backoff { first: Duration::from_millis(5), most: Duration::from_millis(500) };
         loop {
@@ -471,16 +480,26 @@ fn closed() -> Error {
     Error::new(Kind::Refused, "the client is closed").advice("connect again to lock again")
 }
 
-/// Polls a future that the store may have finished already. A store that has not registers the real waker when the future is
-/// polled again, in its task.
-fn poll_once<T>(future: &mut Pending<T>) -> Poll<Result<T>> {
-    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-}
-
 enum Entered {
     Held(Handed),
     Busy,
     Waiting(WaitingTask),
+}
+
+/// A request that the store has answered on the spot, or not yet. What is pending was polled once with a waker that does
+/// nothing; polling it again, in its task, registers the real one.
+enum Asked<T> {
+    Answered(Result<T>),
+    Pending(Pending<T>),
+}
+
+impl<T> Asked<T> {
+    fn new(mut request: Pending<T>) -> Self {
+        match request.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Asked::Answered(answer),
+            Poll::Pending => Asked::Pending(request),
+        }
+    }
 }
 
 /// A task that waits. Dropping it takes it out of the queue, and gives back what it was handed meanwhile.
@@ -508,7 +527,7 @@ impl Drop for WaitingTask {
         }
         let visit = self.engine.table.cancel(&self.key, &self.waiter);
         if let Some(handed) = self.engine.settle(visit) {
-            self.engine.release_in_background(&self.key, &handed.hold);
+            self.engine.release_in_background(&self.key, &handed.hold, self.engine.now());
         }
     }
 }

@@ -61,13 +61,13 @@ impl Held {
     }
 
     /// One guard less; `true` for the last one.
-    fn count_down(&self) -> bool {
+    fn count_down(&self, now: Tick) -> bool {
         let last = self.count.fetch_sub(1, Ordering::SeqCst) == 1;
         if last {
             if let Some(owner) = self.owner.get() {
                 self.engine.owners.forget(self, owner);
             }
-            telemetry::held_for(self.engine.now().since(self.since));
+            telemetry::held_for(now.since(self.since));
         }
         last
     }
@@ -185,10 +185,11 @@ impl Guard {
     /// Dropping this future does not stop the release.
     pub async fn release(mut self) -> Result<()> {
         let held = self.0.take().expect("a guard is emptied only when it is consumed");
-        if !held.count_down() {
+        let now = held.engine.now();
+        if !held.count_down(now) {
             return Ok(());
         }
-        held.engine.release(&held.key, &held.hold).await
+        held.engine.release(&held.key, &held.hold, now).await
     }
 
     pub(crate) async fn downgrade(self) -> Result<Self> {
@@ -207,10 +208,10 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(held) = self.0.take()
-            && held.count_down()
-        {
-            held.engine.release_in_background(&held.key, &held.hold);
+        let Some(held) = self.0.take() else { return };
+        let now = held.engine.now();
+        if held.count_down(now) {
+            held.engine.release_in_background(&held.key, &held.hold, now);
         }
     }
 }

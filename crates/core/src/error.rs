@@ -92,7 +92,15 @@ impl Error {
             Kind::Unavailable => Retry::SameId,
             _ => Retry::Never,
         };
-        Error(Arc::new(Inner { kind, retry, what: what.into(), advice: None, store: None, name: None, source: None }))
+        Error(Arc::new(Inner {
+            kind,
+            retry,
+            what: what.into(),
+            advice: None,
+            store: None,
+            name: None,
+            source: None,
+        }))
     }
 
     fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {

@@ -58,7 +58,11 @@ pub struct Stale {
 
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "token {} is stale: a later holder with token {} was here already", self.token, self.highest)
+        write!(
+            f,
+            "token {} is stale: a later holder with token {} was here already",
+            self.token, self.highest
+        )
     }
 }
 

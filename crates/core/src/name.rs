@@ -185,7 +185,10 @@ mod tests {
     #[test]
     fn the_hash_is_stable_for_ever() {
         // Stores write this hash into keys: a change of it would make two versions lock past each other.
-        assert_eq!(Name::new("leasehold").unwrap().stable_hash(), 281_882_304_527_255_691_550_046_741_473_609_465_112);
+        assert_eq!(
+            Name::new("leasehold").unwrap().stable_hash(),
+            281_882_304_527_255_691_550_046_741_473_609_465_112
+        );
     }
 
     #[test]

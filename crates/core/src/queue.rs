@@ -115,7 +115,15 @@ impl Queue {
 
     /// Somebody asks for the lock. Asking again with the same id changes nothing, but shows that the asker is alive: a
     /// client whose first answer was lost counts its time from the second.
-    pub fn join(&mut self, me: SessionId, label: &Label, ask: &Ask, policy: Policy, now: Now, out: &mut Effects) -> Result<Joined> {
+    pub fn join(
+        &mut self,
+        me: SessionId,
+        label: &Label,
+        ask: &Ask,
+        policy: Policy,
+        now: Now,
+        out: &mut Effects,
+    ) -> Result<Joined> {
         self.expire(policy, now, out);
         if let Some(at) = self.entries.iter().position(|e| e.id == ask.id) {
             if self.entries[at].grant.is_some() {
@@ -241,10 +249,12 @@ impl Queue {
             return Err(Error::new(Kind::Invalid, "a semaphore needs a limit of at least 1 permit"));
         }
         let waiting = self.entries[self.held()..].iter().chain(&self.bargers);
-        let most = waiting.filter_map(|e| if let Want::Permits { n, .. } = e.want { Some(n) } else { None }).max();
+        let most =
+            waiting.filter_map(|e| if let Want::Permits { n, .. } = e.want { Some(n) } else { None }).max();
         if let Some(most) = most.filter(|most| *most > limit) {
             let what = format!("the limit can't go down to {limit}: somebody waits for {most} permits");
-            return Err(Error::new(Kind::Refused, what).advice("wait until that claim is gone, or choose a higher limit"));
+            return Err(Error::new(Kind::Refused, what)
+                .advice("wait until that claim is gone, or choose a higher limit"));
         }
         if self.limit.is_some() {
             self.limit = Some(limit);
@@ -254,7 +264,13 @@ impl Queue {
     }
 
     /// Takes the lock away from its holders, or from the one with this token. Returns whom it took it from.
-    pub fn revoke(&mut self, expected: Option<Token>, policy: Policy, now: Now, out: &mut Effects) -> Vec<EntryView> {
+    pub fn revoke(
+        &mut self,
+        expected: Option<Token>,
+        policy: Policy,
+        now: Now,
+        out: &mut Effects,
+    ) -> Vec<EntryView> {
         self.expire(policy, now, out);
         let revoked = self.remove_where(Lost::Revoked, now, out, |e| {
             e.grant.is_some_and(|g| expected.is_none_or(|t| t >= g.tokens.first && t <= g.tokens.last()))
@@ -341,7 +357,8 @@ impl Queue {
 
     /// Whether a newcomer could hold at once: nobody waits before it, and it fits beside those that hold.
     fn admits(&self, want: Want) -> bool {
-        self.held() == self.entries.len() && rule::admits(self.entries.iter().map(|e| e.want), want, self.limit)
+        self.held() == self.entries.len()
+            && rule::admits(self.entries.iter().map(|e| e.want), want, self.limit)
     }
 
     fn enter(&mut self, mut entry: Entry, policy: Policy, now: Now, out: &mut Effects) -> Grant {
@@ -359,7 +376,8 @@ impl Queue {
         let Want::Permits { of, .. } = want else { return Ok(()) };
         match self.limit {
             Some(limit) if limit != of => {
-                let what = format!("the semaphore has a limit of {limit} permits now, and this claim says {of}");
+                let what =
+                    format!("the semaphore has a limit of {limit} permits now, and this claim says {of}");
                 Err(Error::new(Kind::Mismatch, what)
                     .advice("use the same limit everywhere, or change it for all with set_limit"))
             }
@@ -373,12 +391,20 @@ impl Queue {
 
     /// A limit lasts as long as somebody holds or wants permits; then the next to come sets it.
     fn forget_limit(&mut self) {
-        if self.limit.is_some() && !self.entries.iter().chain(&self.bargers).any(|e| matches!(e.want, Want::Permits { .. })) {
+        if self.limit.is_some()
+            && !self.entries.iter().chain(&self.bargers).any(|e| matches!(e.want, Want::Permits { .. }))
+        {
             self.limit = None;
         }
     }
 
-    fn remove_where(&mut self, why: Lost, now: Now, out: &mut Effects, gone: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+    fn remove_where(
+        &mut self,
+        why: Lost,
+        now: Now,
+        out: &mut Effects,
+        gone: impl Fn(&Entry) -> bool,
+    ) -> Vec<Entry> {
         let mut removed: Vec<Entry> = Vec::new();
         for list in [&mut self.entries, &mut self.bargers] {
             removed.extend(list.extract_if(.., |e| gone(e)));

@@ -56,6 +56,19 @@ pub trait Session: Send + Sync + 'static {
     /// Asks for a lock.
     fn join(self: Arc<Self>, ask: Ask) -> Pending<Joined>;
 
+    /// As [`join`](Session::join), for a store that can answer on the spot, without a runtime and without blocking: it
+    /// saves the client a boxed future on its hottest path. `None` means: ask with `join`; then nothing has happened.
+    fn join_now(&self, ask: &Ask) -> Option<Result<Joined>> {
+        let _ = ask;
+        None
+    }
+
+    /// As [`leave`](Session::leave), on the spot; see [`join_now`](Session::join_now).
+    fn leave_now(&self, name: &Name, id: EntryId) -> Option<Result<Left>> {
+        let _ = (name, id);
+        None
+    }
+
     /// Renews leases and places in the queue, and asks how things stand; one answer for each, in the same order.
     /// Each is judged on its own. The outer error means that none was answered.
     fn renew(self: Arc<Self>, batch: Vec<Renewal>) -> Pending<Vec<Result<Renewed>>>;

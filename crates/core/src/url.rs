@@ -18,9 +18,14 @@ pub struct StoreUrl {
 impl StoreUrl {
     /// Splits a URL.
     pub fn parse(url: &str) -> Result<Self> {
-        let bad = |what: String| Error::new(Kind::Invalid, what).advice("a store is given as scheme:rest, as in file:/run/locks");
-        let (scheme, rest) = url.split_once(':').ok_or_else(|| bad(format!("the store URL {:?} has no scheme", redact(url))))?;
-        let sane = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'-');
+        let bad = |what: String| {
+            Error::new(Kind::Invalid, what).advice("a store is given as scheme:rest, as in file:/run/locks")
+        };
+        let (scheme, rest) = url
+            .split_once(':')
+            .ok_or_else(|| bad(format!("the store URL {:?} has no scheme", redact(url))))?;
+        let sane =
+            !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'-');
         if !sane {
             return Err(bad(format!("the store URL {:?} has no scheme", redact(url))));
         }
@@ -44,7 +49,11 @@ impl StoreUrl {
         match self.params.first() {
             None => Ok(()),
             Some((key, _)) => {
-                let known = if known.is_empty() { "it takes none".to_owned() } else { format!("it knows {}", known.join(", ")) };
+                let known = if known.is_empty() {
+                    "it takes none".to_owned()
+                } else {
+                    format!("it knows {}", known.join(", "))
+                };
                 let what = format!("{}: URLs have no parameter {key:?}", self.scheme);
                 Err(Error::new(Kind::Invalid, what).advice(known))
             }
@@ -79,7 +88,12 @@ fn redact_params(url: &str) -> String {
     let pairs: Vec<String> = query
         .split('&')
         .map(|pair| match pair.split_once('=') {
-            Some((key, _)) if key.to_ascii_lowercase().contains("pass") || key.to_ascii_lowercase().contains("secret") => format!("{key}=***"),
+            Some((key, _))
+                if key.to_ascii_lowercase().contains("pass")
+                    || key.to_ascii_lowercase().contains("secret") =>
+            {
+                format!("{key}=***")
+            }
             _ => pair.to_owned(),
         })
         .collect();
@@ -88,7 +102,10 @@ fn redact_params(url: &str) -> String {
 
 /// Decodes `%41`. Anything else stays as it is.
 pub fn percent_decode(text: &str) -> Result<String> {
-    let bad = || Error::new(Kind::Invalid, format!("{text:?} has a broken percent escape")).advice("write a percent sign as %25");
+    let bad = || {
+        Error::new(Kind::Invalid, format!("{text:?} has a broken percent escape"))
+            .advice("write a percent sign as %25")
+    };
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -105,7 +122,10 @@ pub fn percent_decode(text: &str) -> Result<String> {
 
 /// Reads a duration parameter: `500ms`, `30s`, `2m`, `1h`.
 pub fn duration(key: &str, text: &str) -> Result<Duration> {
-    let bad = || Error::new(Kind::Invalid, format!("{key}={text} is not a duration")).advice("write 500ms, 30s, 2m or 1h");
+    let bad = || {
+        Error::new(Kind::Invalid, format!("{key}={text} is not a duration"))
+            .advice("write 500ms, 30s, 2m or 1h")
+    };
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let number: u64 = text[..digits].parse().map_err(|_| bad())?;
     let millis = match &text[digits..] {

@@ -22,8 +22,11 @@ impl Want {
     /// `n` of `of` permits, checked: at least one, and no more than there are.
     pub fn permits(n: u32, of: u32) -> Result<Self> {
         if of == 0 {
-            return Err(Error::new(Kind::Invalid, "a semaphore with a limit of 0 permits can never be acquired")
-                .advice("give a limit of at least 1"));
+            return Err(Error::new(
+                Kind::Invalid,
+                "a semaphore with a limit of 0 permits can never be acquired",
+            )
+            .advice("give a limit of at least 1"));
         }
         if n == 0 {
             return Err(Error::new(Kind::Invalid, "0 permits were asked for").advice("ask for at least 1"));

@@ -25,6 +25,14 @@ impl MemorySession {
         self.store.state.apply(name, event)
     }
 
+    fn join_at_once(&self, ask: &Ask) -> Result<Joined> {
+        self.on(&ask.name, |at, out| at.queue.join(self.me.id, &self.me.label, ask, POLICY, at.now, out))
+    }
+
+    fn leave_at_once(&self, name: &Name, id: EntryId) -> Left {
+        self.on(name, |at, out| at.queue.leave(id, POLICY, at.now, out))
+    }
+
     fn end(&self) {
         self.store.state.wake.unregister(self.me.id);
         self.store.state.everywhere(|at, out| at.queue.session_gone(self.me.id, POLICY, at.now, out));
@@ -39,7 +47,15 @@ impl Drop for MemorySession {
 
 impl Session for MemorySession {
     fn join(self: Arc<Self>, ask: Ask) -> Pending<Joined> {
-        ready(self.on(&ask.name, |at, out| at.queue.join(self.me.id, &self.me.label, &ask, POLICY, at.now, out)))
+        ready(self.join_at_once(&ask))
+    }
+
+    fn join_now(&self, ask: &Ask) -> Option<Result<Joined>> {
+        Some(self.join_at_once(ask))
+    }
+
+    fn leave_now(&self, name: &Name, id: EntryId) -> Option<Result<Left>> {
+        Some(Ok(self.leave_at_once(name, id)))
     }
 
     fn renew(self: Arc<Self>, batch: Vec<Renewal>) -> Pending<Vec<Result<Renewed>>> {
@@ -48,7 +64,7 @@ impl Session for MemorySession {
     }
 
     fn leave(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {
-        ready(Ok(self.on(&name, |at, out| at.queue.leave(id, POLICY, at.now, out))))
+        ready(Ok(self.leave_at_once(&name, id)))
     }
 
     fn downgrade(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {

@@ -14,7 +14,6 @@ use super::{Action, Due, LaneKey, LaneKind, Rules, SLOW_POLL, Terms};
 use crate::sync::Arc;
 
 pub(crate) struct Lane {
-    pub(crate) key: LaneKey,
     pub(crate) stage: Stage,
     pub(crate) waiting: VecDeque<Arc<Waiter>>,
     terms: Terms,
@@ -32,7 +31,10 @@ pub(crate) enum Stage {
 }
 
 pub(crate) struct Asking {
-    pub(crate) ask: Ask,
+    pub(crate) id: EntryId,
+    want: Want,
+    /// Nobody in the lane wants to wait.
+    tries: bool,
     /// When the last answered request about this entry was sent; until the first answer, when it was asked for.
     pub(crate) asked: Tick,
     /// Whether the store has said that the entry waits.
@@ -65,6 +67,7 @@ pub(crate) struct Held {
 
 /// What a lane needs to know about the moment, and where it puts what follows.
 pub(crate) struct Scene<'a> {
+    pub(crate) key: &'a LaneKey,
     pub(crate) rules: &'a Rules,
     pub(crate) now: Tick,
     pub(crate) fresh_id: &'a dyn Fn() -> EntryId,
@@ -85,8 +88,8 @@ pub(crate) enum Enter {
 }
 
 impl Lane {
-    pub(crate) fn new(key: LaneKey, terms: Terms) -> Self {
-        Lane { key, stage: Stage::Idle, waiting: VecDeque::new(), terms, asked_before: false }
+    pub(crate) fn new(terms: Terms) -> Self {
+        Lane { stage: Stage::Idle, waiting: VecDeque::new(), terms, asked_before: false }
     }
 
     /// Whether the lane can be forgotten.
@@ -98,7 +101,7 @@ impl Lane {
     pub(crate) fn entry(&self) -> Option<EntryId> {
         match &self.stage {
             Stage::Idle => None,
-            Stage::Asking(asking) => Some(asking.ask.id),
+            Stage::Asking(asking) => Some(asking.id),
             Stage::Held(held) => Some(held.hold.id),
         }
     }
@@ -123,7 +126,7 @@ impl Lane {
                 if held.in_budget(scene) {
                     Enter::Now(held.hand())
                 } else {
-                    held.refresh(&self.key, scene);
+                    held.refresh(scene);
                     self.wait(want, tries)
                 }
             }
@@ -143,10 +146,10 @@ impl Lane {
     /// The first task's request was answered at once with a grant.
     pub(crate) fn held_at_once(&mut self, id: EntryId, grant: Grant, scene: &mut Scene<'_>) -> Option<Handed> {
         let Stage::Asking(asking) = &self.stage else { return None };
-        if asking.ask.id != id {
+        if asking.id != id {
             return None;
         }
-        let mut held = Held::new(asking, grant, scene);
+        let mut held = Held::new(asking, &self.terms.lease, grant, scene);
         if !held.hold.is_good(scene.now) {
             return None;
         }
@@ -161,7 +164,7 @@ impl Lane {
         let waiter = Waiter::new(want, tries);
         self.waiting.push_front(waiter.clone());
         if let Stage::Asking(asking) = &mut self.stage
-            && asking.ask.id == id
+            && asking.id == id
         {
             asking.first_call = false;
             if let Some(grant) = asking.early.take() {
@@ -174,7 +177,7 @@ impl Lane {
     /// The store granted the entry: by an answer to a request sent at `asked`, or by a note (`None`).
     pub(crate) fn granted(&mut self, id: EntryId, grant: Grant, asked: Option<Tick>, scene: &mut Scene<'_>) {
         match &mut self.stage {
-            Stage::Asking(asking) if asking.ask.id == id => {
+            Stage::Asking(asking) if asking.id == id => {
                 if let Some(asked) = asked {
                     asking.asked = asked;
                     asking.trouble = None;
@@ -185,9 +188,9 @@ impl Lane {
                     // A fixed lease starts when we say that we are here.
                     asking.queued = true;
                     asking.due = scene.now + self.terms.lease.length() / 6;
-                    scene.actions.push(Action::Renew(Due { key: self.key.clone(), id, token: None, more_tokens: false }));
+                    scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token: None, more_tokens: false }));
                 } else {
-                    let held = Held::new(asking, grant, scene);
+                    let held = Held::new(asking, &self.terms.lease, grant, scene);
                     self.stage = Stage::Held(held);
                     self.notice_the_end(scene);
                     self.hand_out(scene);
@@ -201,7 +204,7 @@ impl Lane {
                 }
             }
             // Nobody here knows the entry any more: its task was cancelled while the request was under way.
-            _ => scene.actions.push(Action::Leave(self.key.name.clone(), id, scene.now + self.terms.lease.length())),
+            _ => scene.actions.push(Action::Leave(scene.key.name.clone(), id, scene.now + self.terms.lease.length())),
         }
     }
 
@@ -210,7 +213,7 @@ impl Lane {
         let place = scene.rules.lease;
         let death = scene.rules.death;
         match &mut self.stage {
-            Stage::Asking(asking) if asking.ask.id == id => {
+            Stage::Asking(asking) if asking.id == id => {
                 asking.asked = asking.asked.max(asked);
                 asking.queued = true;
                 asking.trouble = None;
@@ -229,7 +232,7 @@ impl Lane {
 
     /// The store said that it is busy and that nothing was left behind.
     pub(crate) fn busy(&mut self, id: EntryId, scene: &mut Scene<'_>) {
-        if matches!(&self.stage, Stage::Asking(asking) if asking.ask.id == id) {
+        if matches!(&self.stage, Stage::Asking(asking) if asking.id == id) {
             self.stage = Stage::Idle;
             self.send_triers_away(scene.wakers);
             self.ask_for_the_next(scene);
@@ -250,7 +253,7 @@ impl Lane {
             }
             return;
         };
-        if asking.ask.id != id {
+        if asking.id != id {
             return;
         }
         let (since, tries) = asking.trouble.unwrap_or((scene.now, 0));
@@ -266,7 +269,7 @@ impl Lane {
     /// Nobody here waits any longer for a store that does not answer, or that says no.
     fn give_up(&mut self, id: EntryId, error: &Error, maybe_there: bool, scene: &mut Scene<'_>) {
         if maybe_there {
-            scene.actions.push(Action::Leave(self.key.name.clone(), id, scene.now + self.terms.lease.length()));
+            scene.actions.push(Action::Leave(scene.key.name.clone(), id, scene.now + self.terms.lease.length()));
         }
         self.stage = Stage::Idle;
         for waiter in self.waiting.drain(..) {
@@ -277,7 +280,7 @@ impl Lane {
     /// The entry is not at the store any more.
     pub(crate) fn gone(&mut self, id: EntryId, why: Lost, scene: &mut Scene<'_>) -> bool {
         match &mut self.stage {
-            Stage::Asking(asking) if asking.ask.id == id && !asking.first_call => {
+            Stage::Asking(asking) if asking.id == id && !asking.first_call => {
                 self.stage = Stage::Idle;
                 self.ask_for_the_next(scene);
                 false
@@ -312,7 +315,7 @@ impl Lane {
         if held.in_budget(scene) {
             self.hand_out(scene);
         } else {
-            held.refresh(&self.key, scene);
+            held.refresh(scene);
         }
         Released::Kept
     }
@@ -342,22 +345,23 @@ impl Lane {
             Stage::Asking(asking) if asking.due <= scene.now && !asking.first_call => {
                 if asking.queued {
                     asking.due = scene.now + self.terms.lease.length().min(scene.rules.lease) / 6;
-                    let id = asking.ask.id;
-                    scene.actions.push(Action::Renew(Due { key: self.key.clone(), id, token: None, more_tokens: false }));
+                    let id = asking.id;
+                    scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token: None, more_tokens: false }));
                 } else if asking.trouble.is_some_and(|(since, _)| scene.now.since(since) >= scene.rules.retry_for) {
-                    let error = Error::new(Kind::Unavailable, "the store does not answer").on(&self.key.name);
-                    let id = asking.ask.id;
+                    let error = Error::new(Kind::Unavailable, "the store does not answer").on(&scene.key.name);
+                    let id = asking.id;
                     self.give_up(id, &error, true, scene);
                 } else {
                     asking.due = scene.now + scene.rules.lease / 6;
                     asking.trouble = asking.trouble.or(Some((asking.asked, 0)));
-                    scene.actions.push(Action::Join(self.key.clone(), asking.ask.clone()));
+                    let ask = self.terms.ask(asking, scene);
+                    scene.actions.push(Action::Join(scene.key.clone(), ask));
                 }
             }
             Stage::Held(held) if held.due <= scene.now => {
                 held.due = scene.now + scene.rules.lease / 6;
                 let (id, token, more_tokens) = (held.hold.id, Some(held.highest), held.refreshing);
-                scene.actions.push(Action::Renew(Due { key: self.key.clone(), id, token, more_tokens }));
+                scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token, more_tokens }));
             }
             _ => {}
         }
@@ -392,7 +396,7 @@ impl Lane {
             return false;
         }
         let news = held.hold.lose(Lost::Expired);
-        let (name, id) = (self.key.name.clone(), held.hold.id);
+        let (name, id) = (scene.key.name.clone(), held.hold.id);
         scene.actions.push(Action::Leave(name, id, scene.now + self.terms.lease.length()));
         self.stage = Stage::Idle;
         self.ask_for_the_next(scene);
@@ -408,7 +412,7 @@ impl Lane {
                 break;
             }
             if held.tokens.len == 0 {
-                held.refresh(&self.key, scene);
+                held.refresh(scene);
                 return;
             }
             let handed = held.hand();
@@ -443,7 +447,7 @@ impl Lane {
 
     fn give_back(&mut self, scene: &mut Scene<'_>) {
         if let Released::Leave(id) = self.take_out() {
-            scene.actions.push(Action::Leave(self.key.name.clone(), id, scene.now + self.terms.lease.length()));
+            scene.actions.push(Action::Leave(scene.key.name.clone(), id, scene.now + self.terms.lease.length()));
         }
         self.ask_for_the_next(scene);
     }
@@ -471,14 +475,14 @@ impl Lane {
             return;
         }
         let id = match &self.stage {
-            Stage::Asking(asking) if !asking.first_call => asking.ask.id,
+            Stage::Asking(asking) if !asking.first_call => asking.id,
             Stage::Held(held) if held.users == 0 => {
                 held.hold.released();
                 held.hold.id
             }
             _ => return,
         };
-        scene.actions.push(Action::Leave(self.key.name.clone(), id, scene.now + self.terms.lease.length()));
+        scene.actions.push(Action::Leave(scene.key.name.clone(), id, scene.now + self.terms.lease.length()));
         self.stage = Stage::Idle;
     }
 
@@ -490,31 +494,28 @@ impl Lane {
         let want = next.want;
         let tries = self.waiting.iter().all(|w| w.tries);
         let ask = self.ask(want, tries, false, scene);
-        scene.actions.push(Action::Join(self.key.clone(), ask));
+        scene.actions.push(Action::Join(scene.key.clone(), ask));
     }
 
     fn ask(&mut self, want: Want, tries: bool, first_call: bool, scene: &Scene<'_>) -> Ask {
-        let id = match self.key.kind {
+        let id = match scene.key.kind {
             LaneKind::Solo(id) if !self.asked_before => id,
             _ => (scene.fresh_id)(),
         };
         self.asked_before = true;
-        let otherwise = match self.terms.barges {
-            _ if tries => Otherwise::GoAway,
-            true => Otherwise::Barge,
-            false => Otherwise::Queue,
-        };
-        let place = scene.rules.lease;
-        let ask = Ask { name: self.key.name.clone(), id, want, lease: self.terms.lease, place, otherwise };
-        self.stage = Stage::Asking(Asking {
-            ask: ask.clone(),
+        let asking = Asking {
+            id,
+            want,
+            tries,
             asked: scene.now,
             queued: false,
             first_call,
             early: None,
-            due: scene.now + place / 3,
+            due: scene.now + scene.rules.lease / 3,
             trouble: None,
-        });
+        };
+        let ask = self.terms.ask(&asking, scene);
+        self.stage = Stage::Asking(asking);
         ask
     }
 
@@ -530,6 +531,18 @@ impl Lane {
     }
 }
 
+impl Terms {
+    fn ask(&self, asking: &Asking, scene: &Scene<'_>) -> Ask {
+        let otherwise = match self.barges {
+            _ if asking.tries => Otherwise::GoAway,
+            true => Otherwise::Barge,
+            false => Otherwise::Queue,
+        };
+        let (name, place) = (scene.key.name.clone(), scene.rules.lease);
+        Ask { name, id: asking.id, want: asking.want, lease: self.lease, place, otherwise }
+    }
+}
+
 /// What became of a guard that was given back.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Released {
@@ -542,12 +555,12 @@ pub(crate) enum Released {
 }
 
 impl Held {
-    fn new(asking: &Asking, grant: Grant, scene: &Scene<'_>) -> Self {
-        let hold = Arc::new(Hold::new(asking.ask.id, grant, asking.asked));
-        let due = next_renewal(&asking.ask.lease, grant, asking.asked, scene.now);
+    fn new(asking: &Asking, lease: &Lease, grant: Grant, scene: &Scene<'_>) -> Self {
+        let hold = Arc::new(Hold::new(asking.id, grant, asking.asked));
+        let due = next_renewal(lease, grant, asking.asked, scene.now);
         Held {
             hold,
-            want: asking.ask.want,
+            want: asking.want,
             users: 0,
             tokens: grant.tokens,
             highest: grant.tokens.first,
@@ -577,10 +590,10 @@ impl Held {
             && scene.now.since(self.budget_from) < budget.time
     }
 
-    fn refresh(&mut self, key: &LaneKey, scene: &mut Scene<'_>) {
+    fn refresh(&mut self, scene: &mut Scene<'_>) {
         if !self.closing && !std::mem::replace(&mut self.refreshing, true) {
             let (id, token) = (self.hold.id, Some(self.highest));
-            scene.actions.push(Action::Renew(Due { key: key.clone(), id, token, more_tokens: true }));
+            scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token, more_tokens: true }));
         }
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct Table {
 struct Shard {
     queue: NameMap<Lane>,
     barge: NameMap<Lane>,
-    solo: HashMap<EntryId, Lane>,
+    solo: HashMap<EntryId, (Name, Lane)>,
     /// No lane of this shard is due before.
     due: Option<Tick>,
 }
@@ -45,8 +45,10 @@ pub(crate) struct Visit<T> {
 
 impl Table {
     pub(crate) fn new(rules: Rules, clock: Clock, session: SessionId) -> Self {
+        // As if the keeper had just looked: its first look comes soon.
+        let planned = clock.now() + rules.lease / 3;
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect();
-        Table { shards, rules, clock, session, count: AtomicU64::new(0), planned: AtomicU64::new(Tick::NEVER.0) }
+        Table { shards, rules, clock, session, count: AtomicU64::new(0), planned: AtomicU64::new(planned.0) }
     }
 
     pub(crate) fn fresh_id(&self) -> EntryId {
@@ -74,7 +76,7 @@ impl Table {
             Some(terms) => shard.find_or_make(key, terms),
         };
         let mut scene =
-            Scene { rules: &self.rules, now, fresh_id: &fresh_id, actions: &mut actions, wakers: &mut wakers };
+            Scene { key, rules: &self.rules, now, fresh_id: &fresh_id, actions: &mut actions, wakers: &mut wakers };
         let answer = act(lane, &mut scene);
         let (due, idle) = (lane.due(), lane.is_idle());
         if idle {
@@ -196,13 +198,15 @@ impl Table {
     /// The lane whose entry this is.
     pub(crate) fn lane_of(&self, name: &Name, id: EntryId) -> Option<LaneKey> {
         let shard = lock(self.shard(name));
-        let direct = shard.solo.get(&id).filter(|lane| lane.entry() == Some(id));
-        // A solo lane that had to ask again has another entry id than its own.
-        let solo = direct.or_else(|| shard.solo.values().find(|lane| lane.entry() == Some(id)));
-        if let Some(lane) = solo {
-            return Some(lane.key.clone());
+        let is_it = |lane: &Lane| lane.entry() == Some(id);
+        if shard.solo.get(&id).is_some_and(|(_, lane)| is_it(lane)) {
+            return Some(LaneKey { name: name.clone(), kind: LaneKind::Solo(id) });
         }
-        let owns = |lanes: &NameMap<Lane>| lanes.get(name).is_some_and(|lane| lane.entry() == Some(id));
+        // A solo lane that had to ask again has another entry id than its own.
+        if let Some((own, _)) = shard.solo.iter().find(|(_, (_, lane))| is_it(lane)) {
+            return Some(LaneKey { name: name.clone(), kind: LaneKind::Solo(*own) });
+        }
+        let owns = |lanes: &NameMap<Lane>| lanes.get(name).is_some_and(is_it);
         let kind = if owns(&shard.queue) {
             LaneKind::Queue
         } else if owns(&shard.barge) {
@@ -237,9 +241,8 @@ impl Table {
         let (mut actions, mut lost) = (Vec::new(), 0);
         for shard in &self.shards {
             let mut shard = lock(shard);
-            shard.each(self, self.clock.now(), &mut actions, |lane, scene| {
-                lost += u64::from(lane.end(why, error, scene));
-            });
+            let end = |lane: &mut Lane, scene: &mut Scene<'_>| lost += u64::from(lane.end(why, error, scene));
+            shard.each(self, self.clock.now(), &mut actions, |_| true, end);
         }
         (actions, lost)
     }
@@ -256,16 +259,16 @@ impl Shard {
         match key.kind {
             LaneKind::Queue => self.queue.get_mut(&key.name),
             LaneKind::Barge => self.barge.get_mut(&key.name),
-            LaneKind::Solo(id) => self.solo.get_mut(&id),
+            LaneKind::Solo(id) => self.solo.get_mut(&id).map(|(_, lane)| lane),
         }
     }
 
     fn find_or_make(&mut self, key: &LaneKey, terms: Terms) -> &mut Lane {
-        let make = || Lane::new(key.clone(), terms);
+        let make = || Lane::new(terms);
         match key.kind {
             LaneKind::Queue => self.queue.entry(key.name.clone()).or_insert_with(make),
             LaneKind::Barge => self.barge.entry(key.name.clone()).or_insert_with(make),
-            LaneKind::Solo(id) => self.solo.entry(id).or_insert_with(make),
+            LaneKind::Solo(id) => &mut self.solo.entry(id).or_insert_with(|| (key.name.clone(), make())).1,
         }
     }
 
@@ -279,27 +282,36 @@ impl Shard {
 
     fn look(&mut self, table: &Table, now: Tick, actions: &mut Vec<Action>) -> u64 {
         let (mut lost, mut due) = (0, Tick::NEVER);
-        self.each(table, now, actions, |lane, scene| {
-            if lane.due() <= now {
-                lost += u64::from(lane.look(scene));
-            }
+        self.each(table, now, actions, |lane| lane.due() <= now, |lane, scene| lost += u64::from(lane.look(scene)));
+        for lane in self.queue.values().chain(self.barge.values()).chain(self.solo.values().map(|(_, lane)| lane)) {
             due = due.min(lane.due());
-        });
+        }
         self.due = Some(due);
         lost
     }
 
-    fn each(&mut self, table: &Table, now: Tick, actions: &mut Vec<Action>, mut act: impl FnMut(&mut Lane, &mut Scene<'_>)) {
+    /// Visits the lanes that are `wanted`, and forgets those of which nothing is left.
+    fn each(
+        &mut self,
+        table: &Table,
+        now: Tick,
+        actions: &mut Vec<Action>,
+        wanted: impl Fn(&Lane) -> bool,
+        mut act: impl FnMut(&mut Lane, &mut Scene<'_>),
+    ) {
         let fresh_id = || table.fresh_id();
         let mut wakers = Wakers::default();
-        let mut scene = Scene { rules: &table.rules, now, fresh_id: &fresh_id, actions, wakers: &mut wakers };
-        let mut visit = |lane: &mut Lane| {
-            act(lane, &mut scene);
+        let mut visit = |name: &Name, kind: LaneKind, lane: &mut Lane| {
+            if wanted(lane) {
+                let key = LaneKey { name: name.clone(), kind };
+                let rules = &table.rules;
+                act(lane, &mut Scene { key: &key, rules, now, fresh_id: &fresh_id, actions, wakers: &mut wakers });
+            }
             !lane.is_idle()
         };
-        self.queue.retain(|_, lane| visit(lane));
-        self.barge.retain(|_, lane| visit(lane));
-        self.solo.retain(|_, lane| visit(lane));
+        self.queue.retain(|name, lane| visit(name, LaneKind::Queue, lane));
+        self.barge.retain(|name, lane| visit(name, LaneKind::Barge, lane));
+        self.solo.retain(|id, (name, lane)| visit(name, LaneKind::Solo(*id), lane));
         wakers.wake();
     }
 }

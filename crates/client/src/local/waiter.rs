@@ -95,6 +95,8 @@ impl Wakers {
     }
 
     pub(crate) fn wake(self) {
-        self.first.into_iter().chain(self.more).for_each(Waker::wake);
+        let Some(first) = self.first else { return };
+        first.wake();
+        self.more.into_iter().for_each(Waker::wake);
     }
 }
