@@ -1,0 +1,135 @@
+//! From a URL to a folder.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::store::Store;
+use leasehold_core::url::{StoreUrl, duration};
+use leasehold_core::{Error, Kind, Result};
+
+use crate::FileStore;
+use crate::folder::{Place, Trust};
+
+/// How long the file of a lock that nobody uses is kept. Creating one costs more than keeping it.
+const RETENTION: Duration = Duration::from_secs(24 * 3600);
+
+/// What a store needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Where its folder is.
+    pub(crate) place: Place,
+    /// How long the file of an unused lock is kept.
+    pub(crate) retention: Duration,
+}
+
+impl Config {
+    /// A folder of the user's choice.
+    pub(crate) fn at(path: PathBuf) -> Result<Self> {
+        let path = std::path::absolute(&path)
+            .map_err(|e| Error::new(Kind::Invalid, format!("the folder {} has no absolute path", path.display())).because(e))?;
+        Ok(Config { place: Place { path, trust: Trust::Given }, retention: RETENTION })
+    }
+
+    /// Reads `file:`, `file:PATH` or `file:///PATH`, with `?retention=1h` behind it. The path is taken as it is written: no
+    /// escapes, and no `?` in it.
+    pub(crate) fn from_url(mut url: StoreUrl) -> Result<Self> {
+        let retention = url.take("retention").map(|text| duration("retention", &text)).transpose()?;
+        let rest = url.rest.clone();
+        url.finish(&["retention"])?;
+        let bad = |what: String| Error::new(Kind::Invalid, what).advice("write file:PATH or file:///PATH, or file: for the default");
+        let path = match rest.strip_prefix("//") {
+            Some(local) if local.starts_with('/') => local,
+            Some(host) => return Err(bad(format!("the URL file://{host} names a host, and files are of this host only"))),
+            None => rest.as_str(),
+        };
+        if path.contains('\0') {
+            return Err(bad("the path of the folder has a zero byte in it".to_owned()));
+        }
+        let mut config = match path {
+            "" => Config { place: default_place(), retention: RETENTION },
+            path => Config::at(PathBuf::from(path))?,
+        };
+        config.retention = retention.unwrap_or(RETENTION);
+        Ok(config)
+    }
+
+    /// The URL of this folder, whatever the current directory will be then.
+    pub(crate) fn url(&self) -> String {
+        let path = self.place.path.display();
+        match self.retention {
+            RETENTION => format!("file:{path}"),
+            other => format!("file:{path}?retention={}ms", other.as_millis()),
+        }
+    }
+}
+
+/// The folder of a user who chose none: `$XDG_RUNTIME_DIR/leasehold`, which the system keeps private, else one with the
+/// user's number under the temporary folder, which must be checked, because anybody can create it there.
+fn default_place() -> Place {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    match runtime.filter(|dir| dir.is_absolute() && dir.is_dir()) {
+        Some(dir) => Place { path: dir.join("leasehold"), trust: Trust::Runtime },
+        None => {
+            let name = format!("leasehold-{}", rustix::process::geteuid().as_raw());
+            Place { path: std::env::temp_dir().join(name), trust: Trust::Temporary }
+        }
+    }
+}
+
+/// Opens the store that a `file:` URL names, and creates its folder if there is none.
+///
+/// ```
+/// use leasehold_core::url::StoreUrl;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let url = format!("file:{}/locks", folder.path().display());
+/// let store = leasehold_file::open(StoreUrl::parse(&url)?)?;
+/// assert_eq!(store.url(), url);
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+pub fn open(url: StoreUrl) -> Result<Arc<dyn Store>> {
+    Ok(FileStore::open_config(Config::from_url(url)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(url: &str) -> Result<Config> {
+        Config::from_url(StoreUrl::parse(url).unwrap())
+    }
+
+    #[test]
+    fn paths_are_taken_as_they_are_written() {
+        let path = |url| config(url).unwrap().place.path;
+        assert_eq!(path("file:/a b/%20"), PathBuf::from("/a b/%20"));
+        assert_eq!(path("file:///a/b"), PathBuf::from("/a/b"));
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(path("file:a/b"), here.join("a/b"));
+        assert_eq!(path("file:./a"), here.join("a"));
+    }
+
+    #[test]
+    fn no_path_is_the_users_own_folder() {
+        let config = config("file:").unwrap();
+        assert_ne!(config.place.trust, Trust::Given);
+        assert!(config.place.path.file_name().unwrap().to_str().unwrap().starts_with("leasehold"));
+    }
+
+    #[test]
+    fn the_retention_is_kept_in_the_printed_url() {
+        let config = config("file:/a?retention=2s").unwrap();
+        assert_eq!(config.retention, Duration::from_secs(2));
+        assert_eq!(config.url(), "file:/a?retention=2000ms");
+        assert_eq!(super::Config::from_url(StoreUrl::parse(&config.url()).unwrap()).unwrap(), config);
+    }
+
+    #[test]
+    fn bad_urls_are_refused_with_advice() {
+        for url in ["file://host/path", "file:/a?retention=soon", "file:/a?retain=1s", "file:a\0b"] {
+            let e = config(url).unwrap_err();
+            assert_eq!(e.kind(), Kind::Invalid, "{url}");
+            assert!(e.advice_text().is_some(), "{e}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The whole suite on the memory store.
+
+leasehold_testkit::conformance!(leasehold_testkit::InProcess(|| Ok(leasehold_memory::Memory::new())));
