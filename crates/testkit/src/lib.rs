@@ -1,1 +1,32 @@
-//! Being written.
+//! The conformance suite: plain async functions that check any store, through the same client that users have.
+//!
+//! A store runs all of it with one line in its `tests/conformance.rs`, and each scenario appears there by name:
+//!
+//! ```text
+//! leasehold_testkit::conformance!(leasehold_testkit::InProcess(|| Ok(Memory::new())));
+//! ```
+//!
+//! # Layout
+//!
+//! - [`conformance`](mod@conformance): the scenarios, one file a group; `list.rs` names all of them once.
+//! - [`bed`]: where a store under test comes from.
+//! - [`stage`]: what every scenario stands on: a fresh store, clients, an observer.
+//! - [`child`]: other processes on the same store, to be killed.
+//! - [`faulty`]: a store that fails by script or by seed.
+//! - [`history`]: what the users of a lock saw, and whether it was right.
+//! - [`wait`]: waiting for conditions with a deadline.
+#![forbid(unsafe_code)]
+
+pub mod bed;
+pub mod child;
+pub mod conformance;
+pub mod faulty;
+pub mod history;
+mod list;
+pub mod stage;
+pub mod wait;
+
+pub use bed::{Bed, InFolder, InProcess, Place};
+pub use faulty::Faulty;
+pub use history::History;
+pub use stage::Stage;

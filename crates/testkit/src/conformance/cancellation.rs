@@ -1,0 +1,155 @@
+//! A claim that is dropped at any moment leaves nothing behind and takes nothing along.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::poll;
+use leasehold_client::{Client, Guard};
+use leasehold_core::{Order, Result};
+use tokio::task::{JoinSet, yield_now};
+
+use super::{Boxed, granted, take, waiter};
+use crate::faulty::random;
+use crate::stage::Stage;
+use crate::wait::soon;
+
+fn claim(client: &Client, kind: u32) -> Boxed<'static, Result<Guard>> {
+    let (mutex, rw, semaphore) = (client.mutex("x"), client.rwlock("x"), client.semaphore("x", 2));
+    Box::pin(async move {
+        match kind {
+            0 => mutex.lock().await,
+            1 => mutex.order(Order::Barge).lock().await,
+            2 => mutex.order(Order::spin()).lock().await,
+            3 => mutex.lease(Duration::from_secs(20)).lock().await,
+            4 => rw.read().await,
+            5 => rw.write().await.map(|guard| guard.into_guard()),
+            _ => semaphore.acquire(1).await,
+        }
+    })
+}
+
+const KINDS: u32 = 7;
+
+/// Every kind of claim, dropped after every number of polls, on a lock that is busy.
+pub async fn a_claim_dropped_after_any_poll_leaves_nothing_behind(stage: Arc<Stage>) {
+    let (holder, local, direct) = (stage.client("h").await, stage.client("a").await, stage.direct("b").await);
+    let guard = take(&holder, "x").await;
+    for client in [&holder, &local, &direct] {
+        for kind in 0..KINDS {
+            for polls in 0..4 {
+                let mut claim = claim(client, kind);
+                for _ in 0..polls {
+                    assert!(poll!(&mut claim).is_pending(), "a busy lock was got");
+                    yield_now().await;
+                }
+            }
+        }
+    }
+    stage.waiters("x", 0).await;
+    assert!(guard.is_held());
+    guard.release().await.expect("a release");
+    stage.free("x").await;
+}
+
+/// The same on a lock that is free: the drop comes before, with or after the grant.
+pub async fn a_claim_dropped_around_its_grant_gives_the_lock_on(stage: Arc<Stage>) {
+    let (local, direct) = (stage.client("a").await, stage.direct("b").await);
+    for client in [&local, &direct] {
+        for kind in 0..KINDS {
+            for polls in 0..3 {
+                let mut claim = claim(client, kind);
+                for _ in 0..polls {
+                    if poll!(&mut claim).is_ready() {
+                        break;
+                    }
+                }
+            }
+        }
+        let guard = soon("what was cancelled", client.mutex("x").lock()).await.expect("a lock");
+        guard.release().await.expect("a release");
+    }
+    stage.free("x").await;
+}
+
+/// A waiter that is cancelled at the very moment of its grant doesn't swallow it.
+pub async fn a_cancelled_waiter_does_not_swallow_the_grant(stage: Arc<Stage>) {
+    let (a, b, c) = (stage.client("a").await, stage.client("b").await, stage.direct("c").await);
+    for round in 0..60u32 {
+        let guard = soon("the next round", a.mutex("x").lock()).await.expect("a lock");
+        let second = if round % 2 == 0 { &b } else { &c };
+        let cancelled = waiter(&second.mutex("x"));
+        stage.waiters("x", 1).await;
+        let patient = waiter(&c.mutex("x"));
+        stage.waiters("x", 2).await;
+        let release = tokio::spawn(guard.release());
+        for _ in 0..round % 5 {
+            yield_now().await;
+        }
+        // If it has its guard already, the guard goes with it.
+        cancelled.abort();
+        drop(cancelled);
+        release.await.expect("a task").expect("a release");
+        granted(patient).await.release().await.expect("a release");
+    }
+}
+
+/// The same inside one client, where the lock passes from task to task.
+pub async fn a_cancelled_local_waiter_does_not_swallow_the_hand_over(stage: Arc<Stage>) {
+    let client = stage.client("a").await;
+    for round in 0..200u32 {
+        let guard = soon("the next round", client.mutex("x").lock()).await.expect("a lock");
+        let (cancelled, patient) = (waiter(&client.mutex("x")), waiter(&client.mutex("x")));
+        for _ in 0..round % 3 {
+            yield_now().await;
+        }
+        let release = tokio::spawn(guard.release());
+        for _ in 0..round % 5 {
+            yield_now().await;
+        }
+        // If it has its guard already, the guard goes with it.
+        cancelled.abort();
+        drop(cancelled);
+        release.await.expect("a task").expect("a release");
+        granted(patient).await.release().await.expect("a release");
+    }
+}
+
+/// Tasks that are aborted at random moments, while they wait and while they hold.
+pub async fn aborted_tasks_leave_nothing_behind(stage: Arc<Stage>) {
+    let mut seed = 0xa5a5;
+    for round in 0..4 {
+        let client = if round % 2 == 0 { stage.client("a").await } else { stage.direct("b").await };
+        let mut tasks = JoinSet::new();
+        for n in 0..30 {
+            let client = client.clone();
+            tasks.spawn(async move {
+                loop {
+                    let guard = claim(&client, n % 5).await.expect("a lock");
+                    yield_now().await;
+                    drop(guard);
+                }
+            });
+        }
+        for _ in 0..40 {
+            tokio::time::sleep(Duration::from_micros(random(&mut seed) % 500)).await;
+        }
+        tasks.shutdown().await;
+        stage.free("x").await;
+    }
+}
+
+/// Dropping the last handle of a client while a claim of it waits is no leak either.
+pub async fn a_client_dropped_while_it_waits_leaves_nothing_behind(stage: Arc<Stage>) {
+    let guard = take(&stage.client("a").await, "x").await;
+    let client = stage.client("b").await;
+    let mut waiting = claim(&client, 0);
+    assert!(poll!(&mut waiting).is_pending());
+    stage.waiters("x", 1).await;
+    drop(client);
+    drop(waiting);
+    stage.waiters("x", 0).await;
+    // The guard alone keeps its client's session alive.
+    assert!(guard.is_held());
+    assert_eq!(stage.look("x").await.holders.len(), 1);
+    guard.release().await.expect("a release");
+}

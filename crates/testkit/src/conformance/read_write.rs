@@ -1,0 +1,192 @@
+//! Readers share, writers are alone, and the queue is kept (scenario 14).
+
+use std::sync::Arc;
+
+use leasehold_client::{Guard, Owner, RwLock, WriteGuard};
+use leasehold_core::{Error, Kind};
+use tokio::task::{JoinSet, yield_now};
+
+use super::{Waiter, granted};
+use crate::history::History;
+use crate::stage::Stage;
+use crate::wait::{not_yet, soon};
+
+fn reader(lock: &RwLock) -> Waiter {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.read().await })
+}
+
+fn writer(lock: &RwLock) -> Waiter<WriteGuard> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.write().await })
+}
+
+async fn read(lock: &RwLock) -> Guard {
+    soon("a read lock", lock.read()).await.expect("a read lock")
+}
+
+async fn write(lock: &RwLock) -> WriteGuard {
+    soon("a write lock", lock.write()).await.expect("a write lock")
+}
+
+/// Scenario 14, over many clients.
+pub async fn readers_share_and_writers_are_alone(stage: Arc<Stage>) {
+    let history = History::default();
+    let mut all = JoinSet::new();
+    for n in 0..6 {
+        let client = if n % 2 == 0 { stage.direct("direct").await } else { stage.client("local").await };
+        for task in 0..4 {
+            let (lock, history) = (client.rwlock("x"), history.clone());
+            all.spawn(async move {
+                for round in 0..15 {
+                    let writes = (round + task + n) % 4 == 0;
+                    let guard = if writes { lock.write().await?.into_guard() } else { lock.read().await? };
+                    let visit = history.enter(format!("{n}/{task}"), &guard);
+                    yield_now().await;
+                    drop(visit);
+                    guard.release().await?;
+                }
+                Ok::<_, Error>(())
+            });
+        }
+    }
+    while let Some(done) = soon("readers and writers", all.join_next()).await {
+        done.expect("a task").expect("a lock");
+    }
+    history.check();
+}
+
+/// Readers of one client and of several hold together.
+pub async fn readers_hold_together(stage: Arc<Stage>) {
+    let (a, b) = (stage.client("a").await.rwlock("x"), stage.client("b").await.rwlock("x"));
+    let readers = [read(&a).await, read(&a).await, read(&b).await];
+    assert!(readers.iter().all(|guard| guard.is_held()));
+    assert!(soon("a try", b.try_write()).await.expect("a try").is_none());
+    let another = soon("a try", b.try_read()).await.expect("a try").expect("nobody waits to write");
+    another.release().await.expect("a release");
+    for guard in readers {
+        guard.release().await.expect("a release");
+    }
+}
+
+/// Scenario 14.
+pub async fn a_writer_waits_for_the_longest_reader(stage: Arc<Stage>) {
+    let (a, b, c) = (stage.client("a").await, stage.client("b").await, stage.client("c").await);
+    let (short, long) = (read(&a.rwlock("x")).await, read(&b.rwlock("x")).await);
+    let mut writing = writer(&c.rwlock("x"));
+    stage.waiters("x", 1).await;
+    short.release().await.expect("a release");
+    not_yet("the writer got in beside a reader", &mut writing).await;
+    long.release().await.expect("a release");
+    granted(writing).await.into_guard().release().await.expect("a release");
+}
+
+/// The same with everybody in one client.
+pub async fn a_writer_waits_for_the_longest_reader_of_its_own_client(stage: Arc<Stage>) {
+    let lock = stage.client("one").await.rwlock("x");
+    let (short, long) = (read(&lock).await, read(&lock).await);
+    let mut writing = writer(&lock);
+    not_yet("the writer got in beside readers", &mut writing).await;
+    short.release().await.expect("a release");
+    not_yet("the writer got in beside a reader", &mut writing).await;
+    long.release().await.expect("a release");
+    granted(writing).await.into_guard().release().await.expect("a release");
+}
+
+/// Scenario 14: no stream of readers starves a writer.
+pub async fn a_queued_writer_holds_back_later_readers(stage: Arc<Stage>) {
+    let (a, b, c) = (stage.client("a").await, stage.client("b").await, stage.client("c").await);
+    let first = read(&a.rwlock("x")).await;
+    let writing = writer(&b.rwlock("x"));
+    stage.waiters("x", 1).await;
+    let mut late = reader(&c.rwlock("x"));
+    stage.waiters("x", 2).await;
+    assert!(soon("a try", c.rwlock("x").try_read()).await.expect("a try").is_none());
+    not_yet("a later reader passed the writer", &mut late).await;
+    first.release().await.expect("a release");
+    let guard = granted(writing).await;
+    not_yet("a reader got in beside the writer", &mut late).await;
+    guard.into_guard().release().await.expect("a release");
+    granted(late).await.release().await.expect("a release");
+}
+
+/// The same where the first reader's own client brings the later readers.
+pub async fn a_writer_of_another_client_gets_in_though_readers_keep_coming(stage: Arc<Stage>) {
+    let (a, b) = (stage.client("a").await, stage.client("b").await);
+    let mut readers = JoinSet::new();
+    for _ in 0..4 {
+        let lock = a.rwlock("x");
+        readers.spawn(async move {
+            loop {
+                let guard = lock.read().await.expect("a read lock");
+                yield_now().await;
+                guard.release().await.expect("a release");
+            }
+        });
+    }
+    stage.holders("x", 1).await;
+    for _ in 0..3 {
+        write(&b.rwlock("x")).await.into_guard().release().await.expect("a release");
+    }
+    readers.shutdown().await;
+}
+
+/// Scenario 14: a writer that becomes a reader keeps its place and its token, and readers behind it get in.
+pub async fn a_downgrade_keeps_its_place_and_lets_readers_in(stage: Arc<Stage>) {
+    let (a, b, c) = (stage.client("a").await, stage.client("b").await, stage.client("c").await);
+    let guard = write(&a.rwlock("x")).await;
+    let token = guard.token();
+    let reading = reader(&b.rwlock("x"));
+    stage.waiters("x", 1).await;
+    let mut writing = writer(&c.rwlock("x"));
+    stage.waiters("x", 2).await;
+    let guard = soon("a downgrade", guard.downgrade()).await.expect("a downgrade");
+    assert_eq!(guard.token(), token);
+    assert!(guard.is_held());
+    let beside = granted(reading).await;
+    not_yet("a queued writer got in during a downgrade", &mut writing).await;
+    beside.release().await.expect("a release");
+    not_yet("a queued writer got in beside the downgraded one", &mut writing).await;
+    guard.release().await.expect("a release");
+    granted(writing).await.into_guard().release().await.expect("a release");
+}
+
+/// A writer queued behind a downgraded one still holds back readers that come later.
+pub async fn a_downgrade_does_not_let_later_readers_pass_a_queued_writer(stage: Arc<Stage>) {
+    let (a, b, c) = (stage.client("a").await, stage.client("b").await, stage.client("c").await);
+    let guard = write(&a.rwlock("x")).await;
+    let writing = writer(&b.rwlock("x"));
+    stage.waiters("x", 1).await;
+    let mut late = reader(&c.rwlock("x"));
+    stage.waiters("x", 2).await;
+    let guard = soon("a downgrade", guard.downgrade()).await.expect("a downgrade");
+    not_yet("a later reader passed the writer", &mut late).await;
+    guard.release().await.expect("a release");
+    granted(writing).await.into_guard().release().await.expect("a release");
+    granted(late).await.release().await.expect("a release");
+}
+
+/// Scenario 14: it would wait for itself for ever.
+pub async fn asking_for_write_while_reading_is_an_error_not_a_deadlock(stage: Arc<Stage>) {
+    let owner = Owner::new();
+    let lock = stage.client("a").await.rwlock("x").owner(owner);
+    for lock in [lock.clone(), lock.reentrant()] {
+        let guard = read(&lock).await;
+        let refused = soon("the refusal", lock.write()).await.expect_err("an upgrade is refused");
+        assert_eq!(refused.kind(), Kind::Refused, "{refused}");
+        assert!(guard.is_held());
+        guard.release().await.expect("a release");
+        write(&lock).await.into_guard().release().await.expect("a release");
+    }
+}
+
+/// A mutex and a write lock of one name are one lock.
+pub async fn a_mutex_and_a_write_lock_of_one_name_exclude_each_other(stage: Arc<Stage>) {
+    let (a, b) = (stage.client("a").await, stage.client("b").await);
+    let guard = write(&a.rwlock("x")).await;
+    assert!(soon("a try", b.mutex("x").try_lock()).await.expect("a try").is_none());
+    guard.into_guard().release().await.expect("a release");
+    let guard = read(&a.rwlock("x")).await;
+    assert!(soon("a try", b.mutex("x").try_lock()).await.expect("a try").is_none());
+    guard.release().await.expect("a release");
+}

@@ -1,0 +1,132 @@
+//! The suite about itself: no store without it, no recipe without a scenario, no scenario that runs nowhere.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The files that every store has, so that whoever knows one finds his way in all.
+const STORE_FILES: [&str; 7] = ["config", "lib", "session", "state", "store", "traits", "wake"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the root of the project")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{} can't be read: {e}", path.display()))
+}
+
+/// The names inside a folder, without their endings.
+fn names(folder: &Path, ending: &str) -> BTreeSet<String> {
+    let entries =
+        fs::read_dir(folder).unwrap_or_else(|e| panic!("{} can't be listed: {e}", folder.display()));
+    let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    names.filter_map(|name| name.strip_suffix(ending).map(str::to_owned)).collect()
+}
+
+fn stores() -> Vec<PathBuf> {
+    let folder = root().join("stores");
+    let stores: Vec<PathBuf> = names(&folder, "")
+        .into_iter()
+        .map(|name| folder.join(name))
+        .filter(|path| path.join("Cargo.toml").is_file())
+        .collect();
+    assert!(stores.len() >= 2, "{stores:?}");
+    stores
+}
+
+fn groups() -> BTreeSet<String> {
+    let mut groups = names(&root().join("crates/testkit/src/conformance"), ".rs");
+    assert!(groups.remove("mod"));
+    groups
+}
+
+fn group(name: &str) -> String {
+    read(&root().join(format!("crates/testkit/src/conformance/{name}.rs")))
+}
+
+/// The scenarios of a group: its public functions.
+fn scenarios(source: &str) -> BTreeSet<String> {
+    let functions = source.lines().filter_map(|line| line.strip_prefix("pub async fn "));
+    functions.filter_map(|rest| rest.split_once('(')).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn every_store_runs_the_suite() {
+    for store in stores() {
+        let test = read(&store.join("tests/conformance.rs"));
+        let calls = test.lines().filter(|line| line.starts_with("leasehold_testkit::conformance!(")).count();
+        assert_eq!(calls, 1, "{} runs the suite with one line", store.display());
+    }
+}
+
+#[test]
+fn every_store_has_the_same_file_names_inside() {
+    for store in stores() {
+        let files = names(&store.join("src"), ".rs");
+        let missing: Vec<_> = STORE_FILES.iter().filter(|file| !files.contains(**file)).collect();
+        assert!(missing.is_empty(), "{} has no src file named {missing:?}", store.display());
+    }
+}
+
+#[test]
+fn every_scenario_is_in_the_one_list() {
+    let list = read(&root().join("crates/testkit/src/list.rs"));
+    let mut listed = BTreeSet::new();
+    let mut current = String::new();
+    for line in list.lines().map(str::trim) {
+        match line.strip_suffix(" {") {
+            Some(name) if groups().contains(name) => current = name.to_owned(),
+            _ if !current.is_empty() && line == "}" => current.clear(),
+            _ if !current.is_empty() => {
+                assert!(listed.insert(format!("{current}::{line}")), "{line} is listed twice")
+            }
+            _ => {}
+        }
+    }
+    let mut written = BTreeSet::new();
+    for name in groups() {
+        let found = scenarios(&group(&name));
+        assert!(!found.is_empty(), "the group {name} is empty");
+        written.extend(found.into_iter().map(|scenario| format!("{name}::{scenario}")));
+    }
+    assert!(listed.len() > 100, "the list was not understood");
+    assert_eq!(listed, written, "what is listed, against what is written");
+}
+
+#[test]
+fn every_recipe_has_scenarios() {
+    let all: String = groups().iter().map(|name| group(name)).collect();
+    let mut recipes = names(&root().join("crates/client/src/recipes"), ".rs");
+    assert!(recipes.remove("mod"));
+    assert!(recipes.contains("mutex") && recipes.len() >= 6, "{recipes:?}");
+    for recipe in recipes {
+        let calls = all.matches(&format!(".{recipe}(")).count();
+        assert!(calls >= 3, "the recipe {recipe} is used by {calls} scenarios");
+    }
+}
+
+#[test]
+fn every_numbered_scenario_has_a_test_or_a_reason() {
+    let index = group("mod");
+    let needs_a_server = [8, 9, 18, 20];
+    let faults: String = names(&root().join("crates/testkit/tests/faults"), ".rs")
+        .iter()
+        .map(|name| read(&root().join(format!("crates/testkit/tests/faults/{name}.rs"))))
+        .collect();
+    let all = groups().iter().map(|name| group(name)).collect::<String>() + &faults;
+    for number in 1..=20 {
+        assert!(index.contains(&format!("//! {number}. ")), "scenario {number} is not in the index");
+        let mentioned = [
+            format!("cenario {number}."),
+            format!("cenario {number}:"),
+            format!("cenario {number},"),
+            format!("cenario {number})"),
+            format!("cenario {number} "),
+            format!("cenarios {number} "),
+            format!(" and {number})"),
+        ]
+        .iter()
+        .any(|mention| all.contains(mention.as_str()));
+        assert!(mentioned || needs_a_server.contains(&number), "no test says that it is scenario {number}");
+    }
+}
