@@ -1,0 +1,165 @@
+//! The blocking API: the same words for threads, and the thread as the owner.
+
+use std::time::Duration;
+
+use leasehold::blocking::{Client, connect, connect_with};
+use leasehold::{Kind, Lost, Order, Owner, Part};
+
+fn client() -> Client {
+    connect("memory:").unwrap()
+}
+
+#[test]
+fn a_counter_of_many_threads_stays_exact() {
+    let client = client();
+    let counter = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|threads| {
+        for _ in 0..8 {
+            threads.spawn(|| {
+                for _ in 0..100 {
+                    let _guard = client.mutex("n").lock().unwrap();
+                    let seen = counter.load(std::sync::atomic::Ordering::Relaxed);
+                    std::thread::yield_now();
+                    counter.store(seen + 1, std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(counter.into_inner(), 800);
+}
+
+#[test]
+fn a_thread_that_locks_what_it_holds_gets_an_error_and_another_waits() {
+    let client = client();
+    let lock = client.mutex("n");
+    let guard = lock.lock().unwrap();
+    let e = lock.lock().unwrap_err();
+    assert_eq!(e.kind(), Kind::Refused);
+    assert!(e.to_string().contains("reentrant"), "{e}");
+    std::thread::scope(|threads| {
+        let other = threads.spawn(|| lock.lock_within(Duration::from_secs(60)).unwrap().is_some());
+        guard.release().unwrap();
+        assert!(other.join().unwrap());
+    });
+}
+
+#[test]
+fn a_reentrant_lock_counts_and_the_last_guard_releases() {
+    let client = client();
+    let lock = client.mutex("n").reentrant();
+    let (a, b, c) = (lock.lock().unwrap(), lock.lock().unwrap(), lock.try_lock().unwrap().unwrap());
+    assert_eq!((c.hold_count(), a.token()), (3, c.token()));
+    a.release().unwrap();
+    b.release().unwrap();
+    assert!(c.is_held());
+    std::thread::scope(|threads| {
+        assert!(threads.spawn(|| lock.try_lock().unwrap().is_none()).join().unwrap(), "another thread is another owner");
+    });
+    drop(c);
+    assert!(client.inspect("n").unwrap().holders.is_empty());
+}
+
+#[test]
+fn an_owner_that_is_given_can_move_between_threads() {
+    let client = client();
+    let lock = client.mutex("n").owner(Owner::new()).reentrant();
+    let guard = lock.lock().unwrap();
+    std::thread::scope(|threads| {
+        threads.spawn(|| assert_eq!(lock.lock().unwrap().hold_count(), 2));
+    });
+    assert_eq!(guard.hold_count(), 1);
+}
+
+#[test]
+fn readers_writers_and_the_way_down() {
+    let client = client();
+    let lock = client.rwlock("n");
+    let writer = lock.write().unwrap();
+    let token = writer.token();
+    let reader = writer.downgrade().unwrap();
+    assert_eq!(reader.token(), token);
+    assert_eq!(lock.write().unwrap_err().kind(), Kind::Refused, "a reader that asks to write would wait for itself");
+    std::thread::scope(|threads| {
+        assert!(threads.spawn(|| lock.try_read().unwrap().is_some()).join().unwrap());
+        assert!(threads.spawn(|| lock.try_write().unwrap().is_none()).join().unwrap());
+        assert!(threads.spawn(|| lock.write_within(Duration::from_millis(5)).unwrap().is_none()).join().unwrap());
+    });
+    drop(reader);
+    assert!(lock.try_write().unwrap().is_some());
+    assert!(lock.read_within(Duration::from_secs(1)).unwrap().is_some());
+}
+
+#[test]
+fn permits_multi_locks_stripes_and_leaders() {
+    let client = client();
+    let mut permits = client.semaphore("s", 2);
+    let (one, two) = (permits.acquire(1).unwrap(), permits.acquire_within(1, Duration::from_secs(1)).unwrap().unwrap());
+    assert!(permits.try_acquire(1).unwrap().is_none());
+    permits.set_limit(3).unwrap();
+    assert!(permits.try_acquire(1).unwrap().is_some());
+    drop((one, two));
+
+    let multi = client.multi([Part::mutex("b"), Part::read("a")]);
+    let both = multi.lock().unwrap();
+    assert_eq!(both.tokens().len(), 2);
+    both.release().unwrap();
+    assert!(multi.try_lock().unwrap().is_some());
+
+    let striped = client.striped("t", 4);
+    let stripe = striped.lock("key").unwrap();
+    assert!(striped.try_lock("key").is_err(), "the same thread again");
+    drop(stripe);
+    assert_eq!(striped.lock_all().unwrap().guards().len(), 4);
+
+    let leader = client.leader("l");
+    let leadership = leader.campaign().unwrap();
+    assert!(leader.current().unwrap().is_some());
+    assert!(leader.observe().unwrap().next().unwrap().unwrap().is_some());
+    leadership.resign().unwrap();
+    assert!(leader.current().unwrap().is_none());
+}
+
+#[test]
+fn a_lost_lock_is_told_to_the_thread_that_asks() {
+    let client = client();
+    let guard = client.mutex("n").order(Order::Barge).lock().unwrap();
+    assert_eq!(guard.lost_within(Duration::from_millis(1)).unwrap(), None);
+    let from = client.force_release("n", Some(guard.token())).unwrap();
+    assert_eq!(from[0].session, client.session());
+    assert_eq!(guard.lost_within(Duration::from_secs(60)).unwrap(), Some(Lost::Revoked));
+    assert_eq!(guard.release().unwrap_err().kind(), Kind::Lost);
+}
+
+#[test]
+fn what_happens_can_be_watched_and_listed() {
+    let client = connect_with(leasehold::Client::builder().namespace("app/").label("tester"), "memory:").unwrap();
+    let mut events = client.watch("").unwrap();
+    let guard = client.mutex("n").lock().unwrap();
+    let event = events.next_within(Duration::from_secs(60)).unwrap().unwrap();
+    assert_eq!((event.name.as_str(), event.what.as_str(), event.label.as_str()), ("n", "acquired", "tester"));
+    let listed: Vec<_> = client.list("").map(|lock| lock.unwrap().name.to_string()).collect();
+    assert_eq!(listed, ["n"]);
+    assert_eq!(guard.name(), "n");
+    drop(guard);
+    assert_eq!(client.list("").count(), 0);
+}
+
+#[test]
+fn dropping_the_last_handle_right_after_a_guard_has_given_the_lock_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", folder.path().display());
+    let other = connect(&url).unwrap();
+    for _ in 0..20 {
+        let client = connect(&url).unwrap();
+        drop(client.mutex("n").lock().unwrap());
+        drop(client);
+        assert!(other.mutex("n").try_lock().unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn inside_an_async_task_it_is_refused_with_advice() {
+    let e = connect("memory:").err().unwrap();
+    assert_eq!(e.kind(), Kind::Invalid);
+    assert!(e.to_string().contains("async API"), "{e}");
+}
