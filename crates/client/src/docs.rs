@@ -17,7 +17,8 @@
 //!
 //! # Tracing
 //!
-//! Events of the target `leasehold`:
+//! A claim that has to wait does so inside the span `wait` (level `DEBUG`, fields `name` and `want`). Events, all of the
+//! target `leasehold`:
 //!
 //! | level | what |
 //! | --- | --- |

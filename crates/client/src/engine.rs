@@ -16,6 +16,7 @@ use leasehold_core::view::Lost;
 use leasehold_core::{Backoff, EntryId, Error, Kind, Label, Name, Result, Retry, SessionId, Tick, Traits, Want};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tracing::Instrument;
 
 use crate::claim::Claim;
 use crate::guard::Guard;
@@ -96,9 +97,9 @@ impl Engine {
         let want = *claim.want.as_ref().map_err(Error::clone)?;
         claim.check_lease(self.traits)?;
         self.check_open()?;
-        let owner = claim.owner_now();
+        // Permits are counted, not owned: taking two one after the other is what they are for.
+        let owner = if matches!(want, Want::Permits { .. }) { None } else { claim.owner_now() };
         if let Some(owner) = &owner
-            && !matches!(want, Want::Permits { .. })
             && let Some(guard) = self.owners.enter(name, owner, want, claim.reentrant)?
         {
             return Ok(Some(guard));
@@ -115,10 +116,10 @@ impl Engine {
             telemetry::busy(want);
             return Ok(None);
         };
-        let guard = Guard::new(self.clone(), key, handed, want, self.now());
+        let mut guard = Guard::new(self.clone(), key, handed, want, self.now());
         telemetry::acquired(&guard, asked);
         if let Some(owner) = owner {
-            self.owners.register(&guard, owner);
+            self.owners.register(&mut guard, owner);
         }
         // A task that only ever finds free locks must let others run now and then, the keeper among them. Not before the claim:
         // its place in the queue is that of its first poll.
@@ -140,7 +141,9 @@ impl Engine {
         let waiting = match self.enter(&key, want, terms, tries, asked) {
             Entered::Held(handed) => return Ok(Some((key, handed))),
             Entered::Busy => return Ok(None),
-            Entered::Waiting(waiting) => waiting,
+            Entered::Waiting(waiting) => {
+                waiting.instrument(tracing::debug_span!(target: "leasehold", "wait", %name, want = want.as_str()))
+            }
         };
         let outcome = match patience {
             Patience::Within(d) if !tries => match tokio::time::timeout(d, waiting).await {

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold_core::view::Lost;
-use leasehold_core::{Owner, Result, Tick, Token, Want};
+use leasehold_core::{Error, Kind, Name, Owner, Result, Tick, Token, Want};
 
 use crate::engine::Engine;
 use crate::local::LaneKey;
@@ -23,83 +22,101 @@ use crate::telemetry;
 /// anybody else can hold. What happens after a loss is up to the holder: watch [`lost`](Guard::lost), run the work under
 /// [`protect`](Guard::protect), and hand the [`token`](Guard::token) to what the lock guards.
 #[must_use = "a lock is released as soon as its guard is dropped"]
-pub struct Guard(Option<Arc<Held>>);
+pub struct Guard {
+    /// `None` once it is given back.
+    held: Option<Held>,
+    /// Set if the claim had an owner, who may take the lock again.
+    again: Option<Arc<Again>>,
+}
 
-/// What the guards of one owner share: one hold of the lock.
+/// One hold of a lock.
+#[derive(Clone)]
 pub(crate) struct Held {
     engine: Arc<Engine>,
     key: LaneKey,
     hold: Arc<Hold>,
     token: Token,
     want: Want,
-    /// A writer that became a reader.
-    downgraded: AtomicBool,
     since: Tick,
+}
+
+/// A hold that its owner can share: the guards count, and the last one releases.
+pub(crate) struct Again {
+    held: Held,
+    owner: Owner,
     count: AtomicU32,
-    owner: OnceLock<Owner>,
 }
 
 impl Held {
-    pub(crate) fn key(&self) -> &LaneKey {
-        &self.key
-    }
-
     pub(crate) fn since(&self) -> Tick {
         self.since
     }
 
+    fn want(&self) -> Want {
+        if self.hold.is_downgraded() { Want::Shared } else { self.want }
+    }
+
+    fn is_good(&self) -> bool {
+        self.hold.is_good(self.engine.now())
+    }
+}
+
+impl Again {
+    pub(crate) fn name(&self) -> &Name {
+        &self.held.key.name
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
     pub(crate) fn want(&self) -> Want {
-        if self.downgraded.load(Ordering::SeqCst) { Want::Shared } else { self.want }
+        self.held.want()
     }
 
     pub(crate) fn is_good(&self) -> bool {
-        self.hold.is_good(self.engine.now())
+        self.held.is_good() && self.count.load(Ordering::SeqCst) > 0
     }
 
-    pub(crate) fn owned_by(&self, owner: Owner) {
-        let _ = self.owner.set(owner);
-    }
-
-    /// One guard less; `true` for the last one.
-    fn count_down(&self, now: Tick) -> bool {
-        let last = self.count.fetch_sub(1, Ordering::SeqCst) == 1;
-        if last {
-            if let Some(owner) = self.owner.get() {
-                self.engine.owners.forget(self, owner);
-            }
-            telemetry::held_for(now.since(self.since));
+    /// The same hold once more, unless it has just been released or was lost.
+    pub(crate) fn guard(self: Arc<Self>) -> Option<Guard> {
+        if !self.held.is_good() {
+            return None;
         }
-        last
+        let more = |count: u32| if count == 0 { None } else { count.checked_add(1) };
+        self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
+        Some(Guard { held: Some(self.held.clone()), again: Some(self) })
     }
 }
 
 impl Guard {
     pub(crate) fn new(engine: Arc<Engine>, key: LaneKey, handed: Handed, want: Want, since: Tick) -> Self {
-        Guard(Some(Arc::new(Held {
-            engine,
-            key,
-            hold: handed.hold,
-            token: handed.token,
-            want,
-            downgraded: AtomicBool::new(false),
-            since,
-            count: AtomicU32::new(1),
-            owner: OnceLock::new(),
-        })))
+        let held = Held { engine, key, hold: handed.hold, token: handed.token, want, since };
+        Guard { held: Some(held), again: None }
     }
 
-    /// The same hold once more, unless it has just been released or was lost.
-    pub(crate) fn again(held: Arc<Held>) -> Option<Self> {
-        if !held.is_good() {
-            return None;
+    pub(crate) fn held(&self) -> &Held {
+        self.held.as_ref().expect("a guard is emptied only when it is consumed")
+    }
+
+    /// Lets its owner take the lock again.
+    pub(crate) fn share_with(&mut self, owner: Owner) -> &Arc<Again> {
+        let held = self.held().clone();
+        self.again.insert(Arc::new(Again { held, owner, count: AtomicU32::new(1) }))
+    }
+
+    /// Takes the hold out to release it: `None` if other guards of its owner live on it, or if it was taken before.
+    fn take(&mut self) -> Option<(Held, Tick)> {
+        let held = self.held.take()?;
+        let now = held.engine.now();
+        if let Some(again) = self.again.take() {
+            if again.count.fetch_sub(1, Ordering::SeqCst) > 1 {
+                return None;
+            }
+            held.engine.owners.forget(&again);
         }
-        let more = |count: u32| if count == 0 { None } else { count.checked_add(1) };
-        held.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
-        Some(Guard(Some(held)))
-    }
-
-    pub(crate) fn held(&self) -> &Arc<Held> {
-        self.0.as_ref().expect("a guard is emptied only when it is consumed")
+        telemetry::held_for(now.since(held.since));
+        Some((held, now))
     }
 
     /// The fencing token of this hold: higher than that of every earlier holder of this name.
@@ -174,7 +191,7 @@ impl Guard {
 
     /// How many guards of this owner share the hold: 1 unless the claim was [reentrant](crate::Mutex::reentrant).
     pub fn hold_count(&self) -> u32 {
-        self.held().count.load(Ordering::SeqCst)
+        self.again.as_ref().map_or(1, |again| again.count.load(Ordering::SeqCst))
     }
 
     /// Gives the lock back and reports. An error of kind [`Lost`](leasehold_core::Kind::Lost) says that the lease had ended
@@ -184,33 +201,27 @@ impl Guard {
     ///
     /// Dropping this future does not stop the release.
     pub async fn release(mut self) -> Result<()> {
-        let held = self.0.take().expect("a guard is emptied only when it is consumed");
-        let now = held.engine.now();
-        if !held.count_down(now) {
-            return Ok(());
+        match self.take() {
+            None => Ok(()),
+            Some((held, now)) => held.engine.release(&held.key, &held.hold, now).await,
         }
-        held.engine.release(&held.key, &held.hold, now).await
     }
 
     pub(crate) async fn downgrade(self) -> Result<Self> {
         let held = self.held();
-        if held.count.load(Ordering::SeqCst) > 1 {
-            use leasehold_core::{Error, Kind};
+        if self.hold_count() > 1 {
             return Err(Error::new(Kind::Refused, "a write lock that is held more than once can't be downgraded")
                 .on(&held.key.name)
                 .advice("release the inner guards first"));
         }
         held.engine.downgrade(&held.key, &held.hold).await?;
-        held.downgraded.store(true, Ordering::SeqCst);
         Ok(self)
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(held) = self.0.take() else { return };
-        let now = held.engine.now();
-        if held.count_down(now) {
+        if let Some((held, now)) = self.take() {
             held.engine.release_in_background(&held.key, &held.hold, now);
         }
     }
@@ -218,7 +229,7 @@ impl Drop for Guard {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(held) = &self.0 else { return f.write_str("Guard(released)") };
+        let Some(held) = &self.held else { return f.write_str("Guard(released)") };
         f.debug_struct("Guard")
             .field("name", &held.key.name)
             .field("token", &held.token)

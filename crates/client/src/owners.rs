@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use leasehold_core::{Error, Kind, Name, Owner, Result, Want};
 
-use crate::guard::{Guard, Held};
+use crate::guard::{Again, Guard};
 
 tokio::task_local! {
     static SCOPE: Owner;
@@ -48,7 +48,7 @@ impl OwnerScope for Owner {
 
 /// What the owners of this client hold. Claims without an owner are not in here and cost nothing.
 #[derive(Default)]
-pub(crate) struct Owners(Mutex<HashMap<(Name, Owner), Weak<Held>>>);
+pub(crate) struct Owners(Mutex<HashMap<(Name, Owner), Weak<Again>>>);
 
 impl Owners {
     /// The owner asks for a lock: `Some` if it holds it and may hold it again, an error if it would wait for itself.
@@ -56,41 +56,34 @@ impl Owners {
         let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (name.clone(), owner.clone());
         let Some(held) = holds.get(&key).and_then(Weak::upgrade) else { return Ok(None) };
-        let has = held.want();
-        if has == Want::Shared && want == Want::Exclusive {
+        if !held.is_good() {
+            holds.remove(&key);
+            return Ok(None);
+        }
+        if held.want() == Want::Shared && want == Want::Exclusive {
             let what = "this owner reads the lock and asks to write: it would wait for itself";
             return Err(Error::new(Kind::Refused, what)
                 .on(name)
                 .advice("release the read lock first, or take the write lock from the start and downgrade it"));
         }
         if !reentrant {
-            if !held.is_good() {
-                holds.remove(&key);
-                return Ok(None);
-            }
             let what = "this owner holds the lock already: it would wait for itself";
             return Err(Error::new(Kind::Refused, what).on(name).advice("ask with .reentrant() if that is meant"));
         }
-        match Guard::again(held) {
-            Some(guard) => Ok(Some(guard)),
-            None => {
-                holds.remove(&key);
-                Ok(None)
-            }
-        }
+        // `None` if it was lost or released in this very moment: then it is asked for like any other.
+        Ok(held.guard())
     }
 
-    pub(crate) fn register(&self, guard: &Guard, owner: Owner) {
-        let held = guard.held();
-        held.owned_by(owner.clone());
+    pub(crate) fn register(&self, guard: &mut Guard, owner: Owner) {
+        let again = guard.share_with(owner);
         let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        holds.insert((held.key().name.clone(), owner), std::sync::Arc::downgrade(held));
+        holds.insert((again.name().clone(), again.owner().clone()), Arc::downgrade(again));
     }
 
-    pub(crate) fn forget(&self, held: &Held, owner: &Owner) {
+    pub(crate) fn forget(&self, again: &Arc<Again>) {
         let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (held.key().name.clone(), owner.clone());
-        if holds.get(&key).is_some_and(|weak| std::ptr::eq(weak.as_ptr(), held)) {
+        let key = (again.name().clone(), again.owner().clone());
+        if holds.get(&key).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(again))) {
             holds.remove(&key);
         }
     }

@@ -1,6 +1,6 @@
 //! One lease as its guards see it.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::store::{Grant, Term};
@@ -18,6 +18,8 @@ pub(crate) struct Hold {
     valid_until: AtomicU64,
     /// 0 while it is good; else how it ended.
     ended: AtomicU8,
+    /// A writer that became a reader.
+    downgraded: AtomicBool,
     changed: Notify,
 }
 
@@ -30,6 +32,7 @@ impl Hold {
             id,
             valid_until: AtomicU64::new(valid_until(grant, asked).0),
             ended: AtomicU8::new(GOOD),
+            downgraded: AtomicBool::new(false),
             changed: Notify::new(),
         }
     }
@@ -49,6 +52,14 @@ impl Hold {
         if self.valid_until.fetch_max(until, Ordering::SeqCst) < until {
             self.changed.notify_waiters();
         }
+    }
+
+    pub(crate) fn is_downgraded(&self) -> bool {
+        self.downgraded.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn downgrade(&self) {
+        self.downgraded.store(true, Ordering::SeqCst);
     }
 
     /// It was given back: it can't be lost any more.

@@ -334,6 +334,7 @@ impl Lane {
             && held.hold.id == id
         {
             held.want = Want::Shared;
+            held.hold.downgrade();
             self.hand_out(scene);
         }
     }
