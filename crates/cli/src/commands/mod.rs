@@ -1,0 +1,105 @@
+//! One file a command.
+
+mod completions;
+mod ls;
+mod man;
+mod release;
+mod run;
+mod show;
+mod stores;
+mod watch;
+
+use std::ffi::OsStr;
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold::Client;
+use rustix::process::Signal;
+
+use crate::args::{Cli, Command, Global};
+use crate::exit::{Exit, Failure};
+use crate::signals::Signals;
+
+/// What a command comes to.
+pub(crate) type Done = Result<Exit, Failure>;
+
+/// Does what was asked.
+pub(crate) fn run(cli: Cli) -> Done {
+    let Cli { global, command } = cli;
+    match command {
+        Command::Run(args) => {
+            let plan = run::Plan::of(*args, global.format)?;
+            block_on(run::run(global, plan))
+        }
+        Command::Ls(args) => block_on(ls::run(global, args)),
+        Command::Show(args) => block_on(show::run(global, args)),
+        Command::Watch(args) => block_on(watch::run(global, args)),
+        Command::Release(args) => {
+            let plan = release::Plan::of(args)?;
+            block_on(release::run(global, plan))
+        }
+        Command::Stores => stores::run(&global),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
+    }
+}
+
+/// One thread is enough for one claim, and it starts fastest. It must be the main thread, see
+/// [`crate::sys::die_with_parent`].
+fn block_on(work: impl Future<Output = Done>) -> Done {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
+        Failure::new(Exit::UNAVAILABLE, "system", format!("the program could not start: {e}"))
+    })?;
+    let ended = runtime.block_on(work);
+    runtime.shutdown_background();
+    ended
+}
+
+/// A client of the store that was asked for. `program` is what others read if no label was given.
+async fn connect(global: &Global, program: &OsStr) -> Result<Client, Failure> {
+    let label = global.label.clone().unwrap_or_else(|| label_for(program));
+    let builder = Client::builder().label(label);
+    Ok(leasehold::connect_with(builder, global.store.as_deref().unwrap_or("")).await?)
+}
+
+/// `host:pid program`
+fn label_for(program: &OsStr) -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let program = Path::new(program).file_name().unwrap_or(program).to_string_lossy();
+    format!("{host}:{} {program}", std::process::id())
+}
+
+/// Gives everything back before the end. A store that does not answer must not keep the program: what it held ends by
+/// itself.
+async fn close(client: &Client) {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let _ = tokio::time::timeout(PATIENCE, client.close()).await;
+}
+
+/// The work with a client, ended early by a signal: the session is closed in either case.
+async fn with_client<F>(global: &Global, work: impl FnOnce(Client) -> F) -> Done
+where
+    F: Future<Output = Done>,
+{
+    let mut signals = catch(Signals::that_end_us())?;
+    let client = tokio::select! {
+        client = connect(global, OsStr::new("leasehold")) => client?,
+        signal = signals.next_that_ends_us() => return Err(ended_by(signal)),
+    };
+    let ended = tokio::select! {
+        ended = work(client.clone()) => ended,
+        signal = signals.next_that_ends_us() => Err(ended_by(signal)),
+    };
+    close(&client).await;
+    ended
+}
+
+fn catch(signals: std::io::Result<Signals>) -> Result<Signals, Failure> {
+    signals.map_err(|e| Failure::new(Exit::UNAVAILABLE, "system", format!("signals can't be caught: {e}")))
+}
+
+/// A signal ended the program before its work was done.
+fn ended_by(signal: Signal) -> Failure {
+    Failure::silent(Exit::of_signal(signal.as_raw()))
+}

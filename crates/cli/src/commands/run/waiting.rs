@@ -1,0 +1,107 @@
+//! What a waiting `run` says: on a terminal one live line with its place in the queue, who holds the lock, since when; and a
+//! warning if it waits for its own end.
+
+use std::convert::Infallible;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use leasehold::{Client, Name, Snapshot};
+
+use crate::args::Format;
+use crate::{exit, output};
+
+use super::plan::Plan;
+
+/// A wait shorter than this is not worth a line.
+const PATIENCE: Duration = Duration::from_millis(150);
+/// How often the line moves, and after how many moves the store is asked again.
+const TICK: Duration = Duration::from_millis(100);
+const TICKS_A_LOOK: u32 = 10;
+
+/// Shows the line for as long as it is polled, and takes it away when it is dropped. Never finishes.
+pub(crate) async fn show(client: &Client, plan: &Plan) -> Infallible {
+    if plan.quiet {
+        return std::future::pending().await;
+    }
+    tokio::time::sleep(PATIENCE).await;
+    warn_of_our_own_lock(client, plan).await;
+    if plan.format == Format::Json || !io::stderr().is_terminal() {
+        return std::future::pending().await;
+    }
+    let line = Line::new();
+    let mut ticks = 0;
+    loop {
+        if ticks % TICKS_A_LOOK == 0
+            && let Some(text) = describe(client, &plan.names).await
+        {
+            line.0.set_message(text);
+        }
+        ticks += 1;
+        line.0.tick();
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+/// A run inside a run of the same lock waits for what waits for it. The environment tells of the outer one.
+async fn warn_of_our_own_lock(client: &Client, plan: &Plan) {
+    let outer = |key: &str| std::env::var(key).ok();
+    if outer("LEASEHOLD_STORE").as_deref() != Some(&*client.store_url()) {
+        return;
+    }
+    let (Some(name), Some(token)) = (outer("LEASEHOLD_NAME"), outer("LEASEHOLD_TOKEN")) else { return };
+    let Some(name) = plan.names.iter().find(|ours| ours.as_str() == name) else { return };
+    let Ok(lock) = client.inspect(name).await else { return };
+    if lock.holders.iter().any(|holder| holder.token.is_some_and(|t| t.to_string() == token)) {
+        let what =
+            format!("this command itself runs under the lock {:?}: it waits for its own end", name.as_str());
+        exit::warn(plan.format, "deadlock", what);
+    }
+}
+
+struct Line(ProgressBar);
+
+impl Line {
+    fn new() -> Self {
+        let style = ProgressStyle::with_template("{spinner} {wide_msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner());
+        Line(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style))
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// What keeps us: the first of the names that somebody else holds.
+async fn describe(client: &Client, names: &[Name]) -> Option<String> {
+    for name in names {
+        let lock = client.inspect(name).await.ok()?;
+        let ours = |session| session == client.session();
+        if !lock.holders.is_empty() && !lock.holders.iter().any(|holder| ours(holder.session)) {
+            let place =
+                lock.waiters.iter().find(|waiter| ours(waiter.session)).and_then(|waiter| waiter.place);
+            return Some(sentence(&lock, place));
+        }
+    }
+    None
+}
+
+/// `waiting for backup: 2nd in line, held by host:17 rsync for 3m 02s`
+pub(crate) fn sentence(lock: &Snapshot, place: Option<u32>) -> String {
+    let place = place.map_or_else(String::new, |place| format!(" {} in line,", output::ordinal(place)));
+    format!("waiting for {}:{place} {}", output::printable(lock.name.as_str()), held_by(lock))
+}
+
+/// `held by host:17 rsync for 3m 02s`
+pub(crate) fn held_by(lock: &Snapshot) -> String {
+    let Some(first) = lock.holders.first() else { return "held by nobody right now".to_owned() };
+    let others = match lock.holders.len() {
+        1 => String::new(),
+        n => format!(" and {} more", n - 1),
+    };
+    let age = output::duration(output::age(first.held_since.unwrap_or(first.since)));
+    format!("held by {}{others} for {age}", first.label)
+}

@@ -1,0 +1,23 @@
+//! The real program, driven from outside on `file:` stores of its own.
+//!
+//! # Layout
+//!
+//! - `house`: a store in a temporary folder, and the program run against it.
+//! - `usage`: bad input and the exit codes that it ends with.
+//! - `running`: what the command gets and what its end means; times.
+//! - `waiting`: busy, waiting, signals while waiting, order.
+//! - `group`: the process group: signals while running, what is left behind, a killed runner.
+//! - `loss`: the lock is taken away, or its lease ends.
+//! - `views`: `ls`, `show`, `watch`, `release`, `stores`, `completions`, `man`; closed pipes; colours.
+//! - `terminal`: what differs on a terminal.
+//! - `crowd`: many at once: exact counts, kills, mixed claims.
+
+mod crowd;
+mod group;
+mod house;
+mod loss;
+mod running;
+mod terminal;
+mod usage;
+mod views;
+mod waiting;
