@@ -33,13 +33,13 @@ impl Name {
     /// Checks and keeps a name.
     pub fn new(text: impl AsRef<str>) -> Result<Self> {
         let text = text.as_ref();
-        let limits = format!("a name is 1 to {} bytes of UTF-8 text", Self::MAX_BYTES);
+        let limits = || format!("a name is 1 to {} bytes of UTF-8 text", Self::MAX_BYTES);
         if text.is_empty() {
-            return Err(Error::new(Kind::Invalid, "the lock name is empty").advice(limits));
+            return Err(Error::new(Kind::Invalid, "the lock name is empty").advice(limits()));
         }
         if text.len() > Self::MAX_BYTES {
             let what = format!("the lock name has {} bytes", text.len());
-            return Err(Error::new(Kind::Invalid, what).advice(limits));
+            return Err(Error::new(Kind::Invalid, what).advice(limits()));
         }
         let hash = stable_hash(text.as_bytes());
         Ok(Name { text: text.into(), hash })

@@ -366,6 +366,10 @@ impl Queue {
         entry.ends = entry.lease_end(policy, now);
         entry.grant = Some(Granted { tokens, at: now.wall, started: true });
         out.event(Happened::Acquired, &entry, now);
+        if self.entries.is_empty() {
+            // Most locks never see a second entry, and many may be held at once: no room for others is kept.
+            self.entries.reserve_exact(1);
+        }
         self.entries.push(entry);
         // Room that is left (shared, permits) is offered on.
         self.call_a_barger(out);
