@@ -9,7 +9,7 @@
 //! | --- | --- | --- | --- |
 //! | `leasehold_acquired_total` | counter | | locks acquired |
 //! | `leasehold_busy_total` | counter | | tries and timed waits that ended without the lock |
-//! | `leasehold_wait_seconds` | histogram | | from the claim to the lock |
+//! | `leasehold_wait_seconds` | histogram | | from the claim to the lock; 0 if it was free and the store answered on the spot |
 //! | `leasehold_hold_seconds` | histogram | | from the lock to its release |
 //! | `leasehold_handoffs_total` | counter | `to` = `local`, `store` | releases that passed the lock on inside the client, or gave it back to the store |
 //! | `leasehold_renewals_total` | counter | `result` = `ok`, `error` | leases and places in queues renewed |

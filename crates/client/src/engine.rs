@@ -105,26 +105,22 @@ impl Engine {
             return Ok(Some(guard));
         }
         let asked = self.now();
-        let handed = match (claim.backoff(), patience) {
-            (Some(backoff), Patience::Forever) => self.spin(claim, name, want, backoff).await.map(Some),
-            (Some(backoff), Patience::Within(d)) => {
-                tokio::time::timeout(d, self.spin(claim, name, want, backoff)).await.ok().transpose()
-            }
-            _ => self.wait(claim, name, want, patience, asked).await,
+        let mut held = match claim.backoff() {
+            None => self.wait(claim, name, want, patience, asked).await,
+            Some(backoff) => self.spin(claim, name, want, backoff, patience, asked).await,
         };
-        let Some((key, handed)) = handed.map_err(|e| self.explain(e, name))? else {
+        let Some(guard) = held.as_mut().map_err(|e| self.explain(e.clone(), name))? else {
             telemetry::busy(want);
             return Ok(None);
         };
-        let mut guard = Guard::new(self.clone(), key, handed, want, self.now());
-        telemetry::acquired(&guard, asked);
+        telemetry::acquired(guard, asked);
         if let Some(owner) = owner {
-            self.owners.register(&mut guard, owner);
+            self.owners.register(guard, owner);
         }
         // A task that only ever finds free locks must let others run now and then, the keeper among them. Not before the claim:
         // its place in the queue is that of its first poll.
         tokio::task::coop::consume_budget().await;
-        Ok(Some(guard))
+        held
     }
 
     async fn wait(
@@ -134,12 +130,12 @@ impl Engine {
         want: Want,
         patience: Patience,
         asked: Tick,
-    ) -> Result<Option<(LaneKey, Handed)>> {
+    ) -> Result<Option<Guard>> {
         let tries = matches!(patience, Patience::Try | Patience::Within(Duration::ZERO));
         let key = self.lane_for(claim, name, want);
         let terms = Terms { lease: claim.lease_or(self.table.rules.lease), barges: claim.barges() };
         let waiting = match self.enter(&key, want, terms, tries, asked) {
-            Entered::Held(handed) => return Ok(Some((key, handed))),
+            Entered::Held(handed) => return Ok(Some(Guard::new(self.clone(), key, handed, want, asked))),
             Entered::Busy => return Ok(None),
             Entered::Waiting(waiting) => {
                 waiting.instrument(tracing::debug_span!(target: "leasehold", "wait", %name, want = want.as_str()))
@@ -153,23 +149,39 @@ impl Engine {
             _ => waiting.await,
         };
         match outcome {
-            Outcome::Handed(handed) => Ok(Some((key, handed))),
+            Outcome::Handed(handed) => Ok(Some(Guard::new(self.clone(), key, handed, want, self.now()))),
             Outcome::Busy => Ok(None),
             Outcome::Failed(error) => Err(error),
         }
     }
 
     /// Takes it if it is free, else tries again after a growing, jittered pause.
-    async fn spin(self: &Arc<Self>, claim: &Claim, name: &Name, want: Want, backoff: Backoff) -> Result<(LaneKey, Handed)> {
-        let mut tries = 0;
-        loop {
-            if let Some(held) = self.wait(claim, name, want, Patience::Try, self.now()).await? {
-                return Ok(held);
+    async fn spin(
+        self: &Arc<Self>,
+        claim: &Claim,
+        name: &Name,
+        want: Want,
+        backoff: Backoff,
+        patience: Patience,
+        asked: Tick,
+    ) -> Result<Option<Guard>> {
+        let spinning = async {
+            let mut tries = 0;
+            loop {
+                let held = self.wait(claim, name, want, Patience::Try, if tries == 0 { asked } else { self.now() }).await?;
+                if held.is_some() || patience == Patience::Try {
+                    return Ok(held);
+                }
+                self.check_open()?;
+                let random = self.table.fresh_id().0 as u32;
+                tokio::time::sleep(backoff.pause(tries, random.wrapping_mul(0x9E37_79B9) >> 16)).await;
+                tries = tries.saturating_add(1);
             }
-            self.check_open()?;
-            let random = self.table.fresh_id().0 as u32;
-            tokio::time::sleep(backoff.pause(tries, random.wrapping_mul(0x9E37_79B9) >> 16)).await;
-            tries = tries.saturating_add(1);
+        };
+        match patience {
+            // Boxed, so that the futures of all other claims don't carry its size around.
+            Patience::Within(time) => Box::pin(tokio::time::timeout(time, spinning)).await.unwrap_or(Ok(None)),
+            _ => Box::pin(spinning).await,
         }
     }
 

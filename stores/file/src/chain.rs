@@ -38,7 +38,8 @@ impl Line {
         let mut holders: Vec<SessionId> = queue.entries[..held].iter().map(|e| e.session).collect();
         holders.sort_unstable();
         holders.dedup();
-        let queued = queue.entries[held..].iter().map(|e| Place { id: e.id, session: e.session, barges: false });
+        let queued =
+            queue.entries[held..].iter().map(|e| Place { id: e.id, session: e.session, barges: false });
         let bargers = queue.bargers.iter().map(|e| Place { id: e.id, session: e.session, barges: true });
         Some(Line { holders, waiting: queued.chain(bargers).collect() })
     }
@@ -67,7 +68,11 @@ impl Line {
 pub(crate) fn in_the_way(queue: &Queue) -> Vec<SessionId> {
     let held = queue.held();
     // Those that barge don't stand in the way of a newcomer.
-    let ahead = if held < queue.entries.len() { &queue.entries[queue.entries.len() - 1..] } else { &queue.entries[..] };
+    let ahead = if held < queue.entries.len() {
+        &queue.entries[queue.entries.len() - 1..]
+    } else {
+        &queue.entries[..]
+    };
     ahead.iter().map(|e| e.session).collect()
 }
 
@@ -108,7 +113,11 @@ mod tests {
         let place = |barges| move |n: u128| Place { id: EntryId(n), session: SessionId(n), barges };
         Line {
             holders: numbers(holders).into_iter().map(SessionId).collect(),
-            waiting: numbers(queue).into_iter().map(place(false)).chain(numbers(bargers).into_iter().map(place(true))).collect(),
+            waiting: numbers(queue)
+                .into_iter()
+                .map(place(false))
+                .chain(numbers(bargers).into_iter().map(place(true)))
+                .collect(),
         }
     }
 

@@ -26,8 +26,10 @@ pub(crate) struct Config {
 impl Config {
     /// A folder of the user's choice.
     pub(crate) fn at(path: PathBuf) -> Result<Self> {
-        let path = std::path::absolute(&path)
-            .map_err(|e| Error::new(Kind::Invalid, format!("the folder {} has no absolute path", path.display())).because(e))?;
+        let path = std::path::absolute(&path).map_err(|e| {
+            Error::new(Kind::Invalid, format!("the folder {} has no absolute path", path.display()))
+                .because(e)
+        })?;
         Ok(Config { place: Place { path, trust: Trust::Given }, retention: RETENTION })
     }
 
@@ -37,10 +39,17 @@ impl Config {
         let retention = url.take("retention").map(|text| duration("retention", &text)).transpose()?;
         let rest = url.rest.clone();
         url.finish(&["retention"])?;
-        let bad = |what: String| Error::new(Kind::Invalid, what).advice("write file:PATH or file:///PATH, or file: for the default");
+        let bad = |what: String| {
+            Error::new(Kind::Invalid, what)
+                .advice("write file:PATH or file:///PATH, or file: for the default")
+        };
         let path = match rest.strip_prefix("//") {
             Some(local) if local.starts_with('/') => local,
-            Some(host) => return Err(bad(format!("the URL file://{host} names a host, and files are of this host only"))),
+            Some(host) => {
+                return Err(bad(format!(
+                    "the URL file://{host} names a host, and files are of this host only"
+                )));
+            }
             None => rest.as_str(),
         };
         if path.contains('\0') {

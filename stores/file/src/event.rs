@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold_core::queue::{Effects, Now, Queue};
+use leasehold_core::queue::{Effects, Entry, Now, Queue};
 use leasehold_core::store::{News, Note};
 use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry, SessionId, Token};
 
@@ -23,7 +23,7 @@ use crate::traits::POLICY;
 const TRIES: u32 = 8;
 
 /// How long a busy file is waited for. Only a process that was stopped in the middle of a change makes it this long.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(10) };
 
 /// How an event is run.
 pub(crate) struct Plan<T> {
@@ -108,7 +108,10 @@ impl FileSession {
         let (me, on) = (self.clone(), name.clone());
         let patient = self.runtime.spawn_blocking(move || me.attempt_patiently(&on, &plan, &mut event));
         patient.await.unwrap_or_else(|e| {
-            Err(Error::new(Kind::Unavailable, "the runtime is shutting down").because(e).on(name).at(self.url()))
+            Err(Error::new(Kind::Unavailable, "the runtime is shutting down")
+                .because(e)
+                .on(name)
+                .at(self.url()))
         })
     }
 
@@ -144,8 +147,11 @@ impl FileSession {
         plan: &Plan<T>,
         event: &mut impl FnMut(&mut Queue, Now, &mut Effects) -> Result<T>,
     ) -> Result<Option<Done<T>>> {
-        let Some(file) = self.files.get(name, plan.create)? else { return self.attempt_on_nothing(name, event).map(Some) };
-        let lock = file.try_lock().map_err(|e| in_folder(&self.folder.path, "can't be locked", e).on(name))?;
+        let Some(file) = self.files.get(name, plan.create)? else {
+            return self.attempt_on_nothing(name, event).map(Some);
+        };
+        let lock =
+            file.try_lock().map_err(|e| in_folder(&self.folder.path, "can't be locked", e).on(name))?;
         let mut locked = match lock {
             TryLock::Locked(locked) => locked,
             TryLock::Busy => return Ok(None),
@@ -252,7 +258,7 @@ impl FileSession {
         self.peers.cover(name, sessions, waiting, &Arc::downgrade(self))
     }
 
-    fn dead_in(&self, queue: &Queue, which: impl Fn(&leasehold_core::queue::Entry) -> bool) -> Vec<SessionId> {
+    fn dead_in(&self, queue: &Queue, which: impl Fn(&Entry) -> bool) -> Vec<SessionId> {
         let entries = queue.entries.iter().chain(&queue.bargers).filter(|e| which(e));
         self.dead_of(entries.map(|e| e.session).collect())
     }
@@ -263,7 +269,12 @@ impl FileSession {
     }
 
     /// Tells sessions what concerns them. Returns those that should have acted on it and are dead.
-    fn deliver(&self, name: &Name, notes: Vec<(SessionId, EntryId, News)>, looks: Vec<SessionId>) -> Vec<SessionId> {
+    fn deliver(
+        &self,
+        name: &Name,
+        notes: Vec<(SessionId, EntryId, News)>,
+        looks: Vec<SessionId>,
+    ) -> Vec<SessionId> {
         let mut dead = Vec::new();
         for (session, id, news) in notes {
             let must_act = !matches!(news, News::Gone(_));
@@ -303,5 +314,46 @@ impl FileSession {
             }
         }
         self.peers.remove_remains(dead);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::store::{Ask, Inbox, Otherwise, Presence, Store};
+    use leasehold_core::{Label, Lease, Want};
+
+    use super::*;
+    use crate::FileStore;
+
+    struct Nobody;
+
+    impl Inbox for Nobody {
+        fn note(&self, _: Note) {}
+
+        fn session_gone(&self) {}
+    }
+
+    #[tokio::test]
+    async fn a_file_that_stays_locked_is_an_error_and_not_a_wait_for_ever() {
+        let temp = tempfile::tempdir().unwrap();
+        let who = Presence { id: SessionId::random().unwrap(), label: Label::new("me") };
+        let session = FileStore::at(temp.path()).unwrap().open(who, Arc::new(Nobody)).await.unwrap();
+        let ask = |count| Ask {
+            name: Name::new("a").unwrap(),
+            id: EntryId(count),
+            want: Want::Shared,
+            lease: Lease::Kept(Duration::from_secs(30)),
+            place: Duration::from_secs(30),
+            otherwise: Otherwise::Queue,
+        };
+        session.clone().join(ask(1)).await.unwrap();
+        // As a process does that was stopped in the middle of a change.
+        let file = std::fs::File::open(temp.path().join("q/a")).unwrap();
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let e = session.clone().join(ask(2)).await.unwrap_err();
+        assert_eq!((e.kind(), e.retry_advice()), (Kind::Unavailable, Retry::Later));
+        assert!(e.to_string().contains("locked by another process") && e.advice_text().is_some(), "{e}");
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock).unwrap();
+        session.clone().join(ask(2)).await.unwrap();
     }
 }

@@ -20,7 +20,10 @@ pub(crate) fn of(name: &Name) -> String {
     if safe {
         return text.to_owned();
     }
-    let start = text.chars().take(READABLE).map(|c| if c.is_ascii() && is_safe(c as u8) && c != '.' { c } else { '_' });
+    let start = text
+        .chars()
+        .take(READABLE)
+        .map(|c| if c.is_ascii() && is_safe(c as u8) && c != '.' { c } else { '_' });
     format!("{}~{:032x}", start.collect::<String>(), name.stable_hash())
 }
 
@@ -63,7 +66,9 @@ mod tests {
 
     #[test]
     fn every_file_name_fits_a_directory_and_only_safe_ones_are_read_back() {
-        for text in [".", "..", "/", "a\0b", "日本語", &"🌙".repeat(256), &"/".repeat(1024), &"a".repeat(1024)] {
+        for text in
+            [".", "..", "/", "a\0b", "日本語", &"🌙".repeat(256), &"/".repeat(1024), &"a".repeat(1024)]
+        {
             let file = file_of(text);
             assert!(file.len() <= 255 && !file.starts_with('.') && !file.contains(['/', '\0']), "{file}");
             assert_eq!(name_of(&file), None);

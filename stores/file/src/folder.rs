@@ -82,7 +82,8 @@ impl Folder {
         let _ = rustix::fs::flock(&base, FlockOperation::NonBlockingLockShared);
         let dir_mode = Mode::from_raw_mode(stat.st_mode & 0o777);
         let part = |name: &str| {
-            open_part(&base, name, dir_mode).map_err(|e| in_folder(&path.join(name), "can't be created or opened", e))
+            open_part(&base, name, dir_mode)
+                .map_err(|e| in_folder(&path.join(name), "can't be created or opened", e))
         };
         let (queues, sessions, watchers) = (part("q")?, part("s")?, part("w")?);
         let mode = Mode::from_raw_mode(stat.st_mode & 0o666);
@@ -204,7 +205,8 @@ fn check_version(path: &Path, base: &OwnedFd, owner: SessionId) -> Result<()> {
             check_foreign(path, base)?;
             let temporary = format!(".{owner}-version");
             let mode = Mode::from_raw_mode(0o644);
-            replace(base, &temporary, "VERSION", VERSION.as_bytes(), mode).map_err(|e| in_folder(path, "can't be written", e))?;
+            replace(base, &temporary, "VERSION", VERSION.as_bytes(), mode)
+                .map_err(|e| in_folder(path, "can't be written", e))?;
             return Ok(());
         }
         Err(e) => return Err(in_folder(&path.join("VERSION"), "can't be read", e)),
@@ -213,16 +215,24 @@ fn check_version(path: &Path, base: &OwnedFd, owner: SessionId) -> Result<()> {
         return Ok(());
     }
     let found = String::from_utf8_lossy(&found).trim().to_owned();
-    let what = format!("the folder {} has the format {found:?}, and this program knows {:?}", path.display(), VERSION.trim());
+    let what = format!(
+        "the folder {} has the format {found:?}, and this program knows {:?}",
+        path.display(),
+        VERSION.trim()
+    );
     Err(Error::new(Kind::Store, what).advice("use another folder, or the program that made it"))
 }
 
 fn check_foreign(path: &Path, base: &OwnedFd) -> Result<()> {
     let names = names_in(base).map_err(|e| in_folder(path, "can't be read", e))?;
-    match names.iter().find(|name| !name.starts_with('.') && !OURS.contains(&name.as_str()) && *name != "lost+found") {
+    match names
+        .iter()
+        .find(|name| !name.starts_with('.') && !OURS.contains(&name.as_str()) && *name != "lost+found")
+    {
         None => Ok(()),
         Some(name) => {
-            let what = format!("the folder {} is used for something else: it has {name:?} in it", path.display());
+            let what =
+                format!("the folder {} is used for something else: it has {name:?} in it", path.display());
             Err(Error::new(Kind::Invalid, what).advice("give a folder of its own, which may be new"))
         }
     }
@@ -298,9 +308,8 @@ pub(crate) fn in_folder(path: &Path, what: &str, cause: impl Into<io::Error>) ->
     let cause = cause.into();
     let what = format!("{} {what}", path.display());
     match cause.kind() {
-        E::PermissionDenied | E::ReadOnlyFilesystem => {
-            Error::new(Kind::Invalid, what).advice("choose a folder that you may write to, or change its permissions")
-        }
+        E::PermissionDenied | E::ReadOnlyFilesystem => Error::new(Kind::Invalid, what)
+            .advice("choose a folder that you may write to, or change its permissions"),
         E::NotADirectory | E::IsADirectory | E::AlreadyExists | E::InvalidFilename | E::InvalidInput => {
             Error::new(Kind::Invalid, what).advice("choose another folder with file:PATH")
         }

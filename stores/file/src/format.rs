@@ -78,7 +78,8 @@ pub(crate) fn encode_slot(name: &str, queue: &Queue, number: u64, out: &mut Vec<
 /// The capacity of the slots of a file of this size, if a queue file can have this size.
 pub(crate) fn capacity(size: u64) -> Option<usize> {
     let slot = usize::try_from(size / 2).ok()?;
-    (size.is_multiple_of(2) && slot.is_power_of_two() && (MIN_SLOT..=MAX_SLOT).contains(&slot)).then_some(slot)
+    (size.is_multiple_of(2) && slot.is_power_of_two() && (MIN_SLOT..=MAX_SLOT).contains(&slot))
+        .then_some(slot)
 }
 
 /// The capacity for a slot of this length, with room to grow; `None` if it is too much.
@@ -189,22 +190,31 @@ pub(crate) mod tests {
 
     fn entries(granted: bool) -> impl Strategy<Value = Entry> {
         let words = (any::<[u128; 2]>(), "\\PC{0,300}", wants(), any::<bool>());
-        let numbers = (any::<[u64; 3]>(), any::<Option<u64>>(), 0..Token::END, any::<u32>(), any::<u64>(), any::<bool>());
-        (words, numbers).prop_map(move |((ids, label, want, fixed), (times, ends, first, len, at, started))| {
-            let length = Duration::from_nanos(times[0]);
-            let tokens = TokenBlock { first: Token(first), len };
-            Entry {
-                id: EntryId(ids[0]),
-                session: SessionId(ids[1]),
-                label: Label::new(label),
-                want,
-                lease: if fixed { Lease::Fixed(length) } else { Lease::Kept(length) },
-                place: Duration::from_nanos(times[1]),
-                since: times[2],
-                ends: ends.map(Tick),
-                grant: granted.then_some(Granted { tokens, at, started }),
-            }
-        })
+        let numbers = (
+            any::<[u64; 3]>(),
+            any::<Option<u64>>(),
+            0..Token::END,
+            any::<u32>(),
+            any::<u64>(),
+            any::<bool>(),
+        );
+        (words, numbers).prop_map(
+            move |((ids, label, want, fixed), (times, ends, first, len, at, started))| {
+                let length = Duration::from_nanos(times[0]);
+                let tokens = TokenBlock { first: Token(first), len };
+                Entry {
+                    id: EntryId(ids[0]),
+                    session: SessionId(ids[1]),
+                    label: Label::new(label),
+                    want,
+                    lease: if fixed { Lease::Fixed(length) } else { Lease::Kept(length) },
+                    place: Duration::from_nanos(times[1]),
+                    since: times[2],
+                    ends: ends.map(Tick),
+                    grant: granted.then_some(Granted { tokens, at, started }),
+                }
+            },
+        )
     }
 
     pub(crate) fn queues() -> impl Strategy<Value = Queue> {

@@ -20,9 +20,13 @@ pub(crate) struct Listing {
 impl Listing {
     /// Reads the folder.
     pub(crate) fn read(folder: &Folder, prefix: String, after: Option<Name>) -> Result<Self> {
-        let files = names_in(&folder.queues).map_err(|e| in_folder(&folder.path.join("q"), "can't be read", e))?;
-        let names = files.iter().filter(|file| !file.starts_with('.')).filter_map(|file| name_in(folder, file));
-        let wanted = |name: &Name| name.as_str().starts_with(&prefix) && after.as_ref().is_none_or(|after| name > after);
+        let files =
+            names_in(&folder.queues).map_err(|e| in_folder(&folder.path.join("q"), "can't be read", e))?;
+        let names =
+            files.iter().filter(|file| !file.starts_with('.')).filter_map(|file| name_in(folder, file));
+        let wanted = |name: &Name| {
+            name.as_str().starts_with(&prefix) && after.as_ref().is_none_or(|after| name > after)
+        };
         let mut names: Vec<Name> = names.filter(wanted).collect();
         names.sort_unstable();
         Ok(Listing { prefix, last: after, rest: names.into_iter() })

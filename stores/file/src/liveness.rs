@@ -3,6 +3,9 @@
 //! A session is alive while somebody reads its FIFO. Opening the FIFO for writing tells whether that is so now; keeping it
 //! open tells the moment at which it ends, because the kernel reports an error on a pipe that has lost its last reader. The
 //! same open file carries our wake-ups to it.
+//!
+//! The kernel closes the files of a killed process when the last of its threads is gone. So by the time at which a session
+//! is seen to be dead, no code of it runs any more, and whatever it was writing is written.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -107,7 +110,13 @@ impl Peers {
     }
 
     /// From now on these sessions, and no others, are watched because of this name. `me` is told of their deaths.
-    pub(crate) fn cover(&self, name: &Name, sessions: Vec<SessionId>, waiting: Vec<EntryId>, me: &Weak<FileSession>) -> Covered {
+    pub(crate) fn cover(
+        &self,
+        name: &Name,
+        sessions: Vec<SessionId>,
+        waiting: Vec<EntryId>,
+        me: &Weak<FileSession>,
+    ) -> Covered {
         let mut inner = self.lock();
         let inner = &mut *inner;
         let mut covered = Covered::default();

@@ -214,7 +214,12 @@ mod tests {
 
     fn samples() -> Vec<Message> {
         let name = Name::new("n".repeat(Name::MAX_BYTES)).unwrap();
-        let grant = |term| Grant { tokens: TokenBlock { first: Token(9), len: 4 }, term, started: true, contended: false };
+        let grant = |term| Grant {
+            tokens: TokenBlock { first: Token(9), len: 4 },
+            term,
+            started: true,
+            contended: false,
+        };
         let granted = |term| News::Granted(grant(term));
         let notes = [
             granted(Term::Open),

@@ -79,8 +79,9 @@ impl FileSession {
         runtime: Handle,
     ) -> Result<Arc<Self>> {
         let folder = Arc::new(folder);
-        let fifo = wake::register(fifo, Interest::READABLE)
-            .map_err(|e| in_folder(&folder.path, "can't be used: the FIFO of the session can't be read", e))?;
+        let fifo = wake::register(fifo, Interest::READABLE).map_err(|e| {
+            in_folder(&folder.path, "can't be used: the FIFO of the session can't be read", e)
+        })?;
         let fifo = Arc::new(fifo);
         let session = Arc::new(FileSession {
             me: who.id,
@@ -158,11 +159,11 @@ impl FileSession {
         self.usable()
     }
 
-    /// Looks whether others still see this session, where they would look for it.
+    /// Looks whether others still see this session where they would look for it, and the same queues as this one.
     pub(crate) fn check_presence(&self) {
-        let path = self.folder.path.join("s").join(self.me.to_string());
-        let there = self.life().as_ref().is_none_or(|life| same_file(&path, life.fifo.get_ref()));
-        if !there {
+        let fifo = self.folder.path.join("s").join(self.me.to_string());
+        let seen = self.life().as_ref().is_none_or(|life| same_file(&fifo, life.fifo.get_ref()));
+        if !seen || !same_file(&self.folder.path.join("q"), &self.folder.queues) {
             self.vanished();
         }
     }
@@ -180,7 +181,9 @@ impl FileSession {
         let busy = |answer: &Joined| if *answer == Joined::Busy { Check::InTheWay } else { Check::Nobody };
         let plan = Plan { create: true, again: true, check: busy, about: Some(id), ..Plan::default() };
         let (me, label) = (self.me, self.label.clone());
-        let joined = self.run(&name, plan, move |queue, now, out| queue.join(me, &label, &ask, POLICY, now, out)).await;
+        let joined = self
+            .run(&name, plan, move |queue, now, out| queue.join(me, &label, &ask, POLICY, now, out))
+            .await;
         match joined {
             Ok(done) => {
                 if done.answer == Joined::Busy {
@@ -204,9 +207,12 @@ impl FileSession {
     async fn renew_one(self: &Arc<Self>, ask: Renewal) -> Result<Renewed> {
         let (id, name) = (ask.id, ask.name.clone());
         // One who waits also looks at the holders, though another may be the one that watches them: that one may be stopped.
-        let waits = |answer: &Renewed| if matches!(answer, Renewed::Waiting(_)) { Check::Holders } else { Check::Nobody };
+        let waits = |answer: &Renewed| {
+            if matches!(answer, Renewed::Waiting(_)) { Check::Holders } else { Check::Nobody }
+        };
         let plan = Plan { again: true, check: waits, about: Some(id), ..Plan::default() };
-        let done = self.run(&name, plan, move |queue, now, out| Ok(queue.renew(&ask, POLICY, now, out))).await?;
+        let done =
+            self.run(&name, plan, move |queue, now, out| Ok(queue.renew(&ask, POLICY, now, out))).await?;
         Ok(match done.answer {
             Renewed::Waiting(waiting) => Renewed::Waiting(poll_if_unsure(waiting, done.unsure)),
             Renewed::Gone(lost) => {
@@ -218,7 +224,9 @@ impl FileSession {
     }
 
     async fn leave_now(self: &Arc<Self>, name: Name, id: EntryId) -> Result<Left> {
-        let done = self.run(&name, Plan::default(), move |queue, now, out| Ok(queue.leave(id, POLICY, now, out))).await?;
+        let done = self
+            .run(&name, Plan::default(), move |queue, now, out| Ok(queue.leave(id, POLICY, now, out)))
+            .await?;
         self.forget(id);
         Ok(done.answer)
     }
@@ -233,7 +241,12 @@ impl FileSession {
         Ok(self.run(&name, plan, look).await?.answer)
     }
 
-    async fn list_now(self: Arc<Self>, prefix: String, after: Option<Name>, most: usize) -> Result<Vec<Snapshot>> {
+    async fn list_now(
+        self: Arc<Self>,
+        prefix: String,
+        after: Option<Name>,
+        most: usize,
+    ) -> Result<Vec<Snapshot>> {
         self.usable()?;
         let kept = self.listing.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut listing = match kept.filter(|kept| kept.goes_on(&prefix, after.as_ref())) {
@@ -241,7 +254,8 @@ impl FileSession {
             None => {
                 let folder = self.folder.clone();
                 let read = self.runtime.spawn_blocking(move || Listing::read(&folder, prefix, after));
-                read.await.map_err(|e| Error::new(Kind::Unavailable, "the runtime is shutting down").because(e))??
+                read.await
+                    .map_err(|e| Error::new(Kind::Unavailable, "the runtime is shutting down").because(e))??
             }
         };
         let mut page = Vec::new();

@@ -68,7 +68,10 @@ impl Files {
         match opened {
             Ok(file) => Ok(Some(Arc::new(QueueFile { used: AtomicU64::new(used), ..file }))),
             Err(Errno::NOENT) if !create => Ok(None),
-            Err(e) => Err(in_folder(&self.folder.path.join("q").join(filename::of(name)), "can't be opened", e).on(name)),
+            Err(e) => {
+                Err(in_folder(&self.folder.path.join("q").join(filename::of(name)), "can't be opened", e)
+                    .on(name))
+            }
         }
     }
 
@@ -130,13 +133,12 @@ impl QueueFile {
             Err(Errno::WOULDBLOCK | Errno::INTR) => return Ok(TryLock::Busy),
             Err(e) => return Err(e),
         }
-        let mut locked = Locked { file: self, fd, size: 0, modified: 0 };
+        let mut locked = Locked { file: self, fd, size: 0 };
         let stat = rustix::fs::fstat(&*locked.fd)?;
         if stat.st_nlink == 0 {
             return Ok(TryLock::Stale);
         }
         locked.size = u64::try_from(stat.st_size).unwrap_or(0);
-        locked.modified = stat.st_mtime;
         Ok(TryLock::Locked(locked))
     }
 }
@@ -191,8 +193,6 @@ pub(crate) struct Locked<'a> {
     file: &'a QueueFile,
     fd: MutexGuard<'a, OwnedFd>,
     size: u64,
-    /// When it was last written, in seconds since 1970.
-    pub(crate) modified: i64,
 }
 
 impl Drop for Locked<'_> {
@@ -228,7 +228,8 @@ impl Locked<'_> {
     /// Reads the queue.
     pub(crate) fn load(&self, folder: &Folder) -> Result<Loaded> {
         let mut buffers = BUFFERS.take();
-        let found = self.read_newest(&mut buffers.read).map_err(|e| self.error(folder, "can't be read", e))?;
+        let found =
+            self.read_newest(&mut buffers.read).map_err(|e| self.error(folder, "can't be read", e))?;
         let Some((header, payload)) = found else { return Err(self.damaged(folder, "is damaged")) };
         let Some((name, mut queue)) = format::decode(&buffers.read[payload..payload + header.len]) else {
             return Err(self.damaged(folder, "is damaged"));
@@ -294,7 +295,8 @@ impl Locked<'_> {
         let capacity = usize::try_from(self.size / 2).unwrap_or(0);
         let offset = if current == 0 { capacity as u64 } else { 0 };
         if slot.len() <= capacity {
-            return write_whole(&self.fd, slot, offset).map_err(|e| self.error(folder, "can't be written", e));
+            return write_whole(&self.fd, slot, offset)
+                .map_err(|e| self.error(folder, "can't be written", e));
         }
         self.grow(folder, slot)
     }
@@ -311,7 +313,8 @@ impl Locked<'_> {
             rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)?;
             rustix::fs::renameat(&folder.queues, temporary, &folder.queues, file)
         };
-        let fd = write_new(folder, slot, capacity, rename).map_err(|e| self.error(folder, "can't be written", e))?;
+        let fd = write_new(folder, slot, capacity, rename)
+            .map_err(|e| self.error(folder, "can't be written", e))?;
         *self.fd = fd;
         self.size = 2 * capacity as u64;
         Ok(())
@@ -416,9 +419,12 @@ mod tests {
         let file = QueueFile::open(&folder, &name, true).unwrap();
         let other = QueueFile::open(&folder, &name, true).unwrap();
         let mut runner = TestRunner::deterministic();
-        let one = std::iter::repeat_with(|| some_queue(&mut runner)).find_map(|q| q.bargers.into_iter().next()).unwrap();
+        let one = std::iter::repeat_with(|| some_queue(&mut runner))
+            .find_map(|q| q.bargers.into_iter().next())
+            .unwrap();
         for count in [0, 100, 1000, 3, 0] {
-            let queue = Queue { last: 5, limit: None, entries: vec![one.clone(); count], bargers: Vec::new() };
+            let queue =
+                Queue { last: 5, limit: None, entries: vec![one.clone(); count], bargers: Vec::new() };
             put(&folder, &file, queue.clone());
             assert_eq!(get(&folder, &file).unwrap(), queue);
         }

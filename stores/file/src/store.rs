@@ -47,7 +47,8 @@ impl Store for FileStore {
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>> {
         Box::pin(async move {
             let runtime = Handle::try_current().map_err(|e| {
-                Error::new(Kind::Invalid, "the file store needs a tokio runtime with I/O and time enabled").because(e)
+                Error::new(Kind::Invalid, "the file store needs a tokio runtime with I/O and time enabled")
+                    .because(e)
             })?;
             let (place, id) = (self.config.place.clone(), me.id);
             let prepare = move || {

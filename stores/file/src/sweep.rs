@@ -38,7 +38,9 @@ pub(crate) fn is_due(folder: &Folder, retention: Duration) -> bool {
 pub(crate) fn sweep(folder: &Folder, retention: Duration) {
     let Ok(gate) = folder.open_file(SWEPT) else { return };
     // Looked at again under the lock: somebody may have swept in between.
-    if rustix::fs::flock(&gate, FlockOperation::NonBlockingLockExclusive).is_err() || !is_due(folder, retention) {
+    if rustix::fs::flock(&gate, FlockOperation::NonBlockingLockExclusive).is_err()
+        || !is_due(folder, retention)
+    {
         return;
     }
     let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
@@ -47,7 +49,9 @@ pub(crate) fn sweep(folder: &Folder, retention: Duration) {
         remove_dead_fifos(part);
     }
     for file in names_in(&folder.queues).unwrap_or_default() {
-        let Ok(stat) = rustix::fs::statat(&folder.queues, &*file, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        let Ok(stat) = rustix::fs::statat(&folder.queues, &*file, AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
         if file.starts_with('.') {
             remove_unfinished(&folder.queues, &file, &stat);
         } else if age(&stat) >= retention {
@@ -153,6 +157,7 @@ fn lock_patiently(gate: &OwnedFd, folder: &Folder) -> Result<()> {
 
 /// How long ago a file was written; nothing if that is in the future, because the clock was set back.
 fn age(stat: &Stat) -> Duration {
-    let written = UNIX_EPOCH + Duration::new(u64::try_from(stat.st_mtime).unwrap_or(0), stat.st_mtime_nsec as u32);
+    let written =
+        UNIX_EPOCH + Duration::new(u64::try_from(stat.st_mtime).unwrap_or(0), stat.st_mtime_nsec as u32);
     SystemTime::now().duration_since(written).unwrap_or_default()
 }

@@ -50,7 +50,11 @@ pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<Ow
 }
 
 /// Reads what is there; ready only when something was read.
-pub(crate) fn poll_read(fd: &AsyncFd<OwnedFd>, buffer: &mut [u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+pub(crate) fn poll_read(
+    fd: &AsyncFd<OwnedFd>,
+    buffer: &mut [u8],
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
     loop {
         let mut readable = ready!(fd.poll_read_ready(cx))?;
         match rustix::io::read(fd.get_ref(), &mut *buffer) {

@@ -124,7 +124,8 @@ impl Watcher {
 /// `ID.PREFIX`, the prefix in hex digits.
 fn file_of(id: SessionId, prefix: &str) -> String {
     let prefix = prefix.as_bytes();
-    let hex: String = prefix[..prefix.len().min(PREFIX_IN_NAME)].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String =
+        prefix[..prefix.len().min(PREFIX_IN_NAME)].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{id}.{hex}")
 }
 
@@ -142,8 +143,16 @@ pub(crate) fn watch(folder: Arc<Folder>, prefix: String) -> Result<Events> {
     let fd = register(fd, Interest::READABLE).map_err(failed)?;
     let mut check = tokio::time::interval(CHECK);
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let stream =
-        Watch { folder: folder.clone(), file, fd, prefix, inbound: Inbound::default(), held_back: None, check, over: false };
+    let stream = Watch {
+        folder: folder.clone(),
+        file,
+        fd,
+        prefix,
+        inbound: Inbound::default(),
+        held_back: None,
+        check,
+        over: false,
+    };
     let count = folder.open_file(COUNT_FILE)?;
     rustix::io::write(&count, b"+").map_err(|e| failed(e.into()))?;
     Ok(Box::pin(stream))
@@ -212,8 +221,11 @@ impl Stream for Watch {
                     std::task::ready!(me.check.poll_tick(cx));
                     if !me.is_there() {
                         me.over = true;
-                        let what = format!("the watch ended: its file in {} was removed", me.folder.path.display());
-                        return Poll::Ready(Some(Err(Error::new(Kind::Unavailable, what).retry(Retry::Later))));
+                        let what =
+                            format!("the watch ended: its file in {} was removed", me.folder.path.display());
+                        return Poll::Ready(Some(Err(
+                            Error::new(Kind::Unavailable, what).retry(Retry::Later)
+                        )));
                     }
                 }
             }

@@ -19,7 +19,7 @@ async fn a_thousand_waits_leave_no_open_file_behind() {
         let (held, _) = other.hold(&on, Exclusive).await;
         let id = me.wait(&on, Exclusive).await;
         assert_eq!(me.ask(&on, Exclusive, Otherwise::GoAway).await.1, leasehold_core::store::Joined::Busy);
-        if i % 2 == 0 {
+        if i.is_multiple_of(2) {
             other.leave(&on, held).await;
             me.granted(id).await;
             me.leave(&on, id).await;
@@ -40,12 +40,12 @@ async fn a_thousand_waits_leave_no_open_file_behind() {
 
     // And nothing at all is left of sessions that were dropped or closed.
     let before = open_files();
-    for i in 0..50 {
+    for i in 0..50u32 {
         let guest = Guest::at(temp.path()).await;
         guest.hold("x", Exclusive).await;
         let next = Guest::at(temp.path()).await;
         next.wait("x", Exclusive).await;
-        if i % 2 == 0 {
+        if i.is_multiple_of(2) {
             guest.session.clone().close().await.unwrap();
         }
         next.session.clone().close().await.unwrap();

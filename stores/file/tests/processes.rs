@@ -7,9 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Guest, Other, name, role, until};
+use common::{AT_ONCE, Guest, Other, name, role, until, within};
 use leasehold_core::Want::{Exclusive, Shared};
-use leasehold_core::store::{Joined, News, Otherwise};
+use leasehold_core::store::{Joined, News, Otherwise, Renewed};
+use leasehold_core::view::{Happened, Lost};
 use leasehold_core::{Lease, Want};
 
 /// What a child does; nothing when it is run as a test.
@@ -109,18 +110,21 @@ async fn a_waiter_killed_before_anybody_stood_behind_it_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_dead_waiter_that_is_given_the_lock_gives_it_to_nobody() {
+async fn a_dead_waiter_that_is_given_the_lock_loses_it_at_once() {
     let temp = tempfile::tempdir().unwrap();
     let first = Guest::at(temp.path()).await;
     let (held, _) = first.hold("a", Exclusive).await;
     let mut other = start("wait", temp.path(), "a");
+    let mut events = first.session.clone().watch(String::new()).await.unwrap();
     other.kill();
-    // Nobody stands behind the dead: the release itself finds out.
+    // Nobody stands behind the dead and nobody comes: the release itself finds out.
     first.leave("a", held).await;
-    let file = std::fs::read(temp.path().join("q/a")).unwrap();
-    let me = first.try_once("a").await;
-    assert!(me.is_some());
-    assert_eq!(file.len(), 4096);
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let next = std::future::poll_fn(|cx| events.as_mut().poll_next(cx));
+        seen.push(within(AT_ONCE, next).await.unwrap().unwrap().what);
+    }
+    assert_eq!(seen, [Happened::Released, Happened::Acquired, Happened::Lost(Lost::SessionGone)]);
 }
 
 #[tokio::test]
@@ -185,8 +189,8 @@ async fn a_fixed_lease_of_a_living_holder_ends_by_time() {
     assert!(poll_in <= Duration::from_millis(100));
     tokio::time::sleep(poll_in).await;
     let renewed = last.renew("a", id, None).await.unwrap();
-    assert!(matches!(renewed, leasehold_core::store::Renewed::Held(_)), "{renewed:?}");
-    assert!(matches!(first.note().await.news, News::Gone(leasehold_core::view::Lost::Expired)));
+    assert!(matches!(renewed, Renewed::Held(_)), "{renewed:?}");
+    assert!(matches!(first.note().await.news, News::Gone(Lost::Expired)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

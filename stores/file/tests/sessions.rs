@@ -45,7 +45,8 @@ async fn names_that_need_escaping_and_names_that_differ_in_case_are_locks_of_the
     let temp = tempfile::tempdir().unwrap();
     let [me, other] = guests(temp.path()).await;
     let long = "x".repeat(1024);
-    let names = ["a", "A", "a/b", "a_b", "../a", ".", "..", ".a", " ", "a\nb", "{ä}:🌙", "con~1", "\u{0}", &long];
+    let names =
+        ["a", "A", "a/b", "a_b", "../a", ".", "..", ".a", " ", "a\nb", "{ä}:🌙", "con~1", "\u{0}", &long];
     for on in names {
         me.hold(on, Exclusive).await;
     }
@@ -243,7 +244,10 @@ async fn a_session_whose_fifo_was_deleted_is_told_that_it_ended() {
     let [me, other] = guests(temp.path()).await;
     let (held, grant) = me.hold("a", Exclusive).await;
     std::fs::remove_file(temp.path().join("s").join(me.id.to_string())).unwrap();
-    assert_eq!(me.renew("a", held, Some(grant.tokens.first)).await.unwrap(), Renewed::Gone(Lost::SessionGone));
+    assert_eq!(
+        me.renew("a", held, Some(grant.tokens.first)).await.unwrap(),
+        Renewed::Gone(Lost::SessionGone)
+    );
     assert!(me.gone.load(Ordering::SeqCst));
     let ask = me.session.clone().inspect(name("a")).await.unwrap_err();
     assert_eq!(ask.kind(), Kind::Unavailable);
@@ -275,10 +279,26 @@ async fn a_deleted_folder_ends_its_sessions_and_can_be_opened_again() {
     let me = Guest::of(store.clone()).await;
     let (held, grant) = me.hold("a", Exclusive).await;
     std::fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(me.renew("a", held, Some(grant.tokens.first)).await.unwrap(), Renewed::Gone(Lost::SessionGone));
+    assert_eq!(
+        me.renew("a", held, Some(grant.tokens.first)).await.unwrap(),
+        Renewed::Gone(Lost::SessionGone)
+    );
     let again = Guest::of(store).await;
     let (_, next) = again.hold("a", Exclusive).await;
     assert!(next.tokens.first > grant.tokens.first);
+}
+
+#[tokio::test]
+async fn a_session_whose_queues_were_all_deleted_is_told_that_it_ended() {
+    let temp = tempfile::tempdir().unwrap();
+    let me = Guest::at(temp.path()).await;
+    let (held, grant) = me.hold("a", Exclusive).await;
+    std::fs::remove_dir_all(temp.path().join("q")).unwrap();
+    assert_eq!(
+        me.renew("a", held, Some(grant.tokens.first)).await.unwrap(),
+        Renewed::Gone(Lost::SessionGone)
+    );
+    Guest::at(temp.path()).await.hold("a", Exclusive).await;
 }
 
 #[tokio::test]
@@ -315,11 +335,11 @@ async fn a_file_that_is_busy_for_a_while_is_waited_for_without_blocking_the_thre
     let me = Guest::at(temp.path()).await;
     let (held, _) = me.hold("a", Exclusive).await;
     let file = std::fs::File::open(temp.path().join("q/a")).unwrap();
-    file.lock().unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let leaving = me.leave("a", held);
     let unlocking = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        file.unlock().unwrap();
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock).unwrap();
     };
     // One thread: if leaving blocked it, nobody would ever unlock the file.
     let (left, ()) = within(common::DEADLINE, async { tokio::join!(leaving, unlocking) }).await;
@@ -438,13 +458,10 @@ async fn a_message_of_garbage_does_no_harm() {
     let [me, other] = guests(temp.path()).await;
     let (held, _) = other.hold("a", Exclusive).await;
     let id = me.wait("a", Exclusive).await;
-    std::fs::OpenOptions::new()
-        .write(true)
-        .open(temp.path().join("s").join(me.id.to_string()))
-        .and_then(|mut fifo| std::io::Write::write_all(&mut fifo, &[0xff; 3000]))
-        .unwrap();
-    until("the garbage was read", || true).await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let fifo = temp.path().join("s").join(me.id.to_string());
+    let mut fifo = std::fs::OpenOptions::new().write(true).open(fifo).unwrap();
+    std::io::Write::write_all(&mut fifo, &[0xff; 3000]).unwrap();
+    until("the garbage was read", || rustix::io::ioctl_fionread(&fifo).unwrap() == 0).await;
     other.leave("a", held).await;
     me.granted(id).await;
 }

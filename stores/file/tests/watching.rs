@@ -26,7 +26,8 @@ async fn saw(events: &mut Events, what: Happened, guest: &Guest) -> Event {
 #[tokio::test]
 async fn a_watcher_sees_all_that_happens_in_its_order() {
     let temp = tempfile::tempdir().unwrap();
-    let (a, b, c) = (Guest::at(temp.path()).await, Guest::at(temp.path()).await, Guest::at(temp.path()).await);
+    let (a, b, c) =
+        (Guest::at(temp.path()).await, Guest::at(temp.path()).await, Guest::at(temp.path()).await);
     // One event before anybody watches, so that everyone has looked for watchers once.
     let (before, _) = a.hold("jobs/x", Exclusive).await;
     a.leave("jobs/x", before).await;

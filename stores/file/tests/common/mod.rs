@@ -77,7 +77,13 @@ impl Guest {
         self.ask_with(on, want, Lease::Kept(Duration::from_secs(30)), otherwise).await
     }
 
-    pub async fn ask_with(&self, on: &str, want: Want, lease: Lease, otherwise: Otherwise) -> (EntryId, Joined) {
+    pub async fn ask_with(
+        &self,
+        on: &str,
+        want: Want,
+        lease: Lease,
+        otherwise: Otherwise,
+    ) -> (EntryId, Joined) {
         let id = self.next_id();
         let ask = Ask { name: name(on), id, want, lease, place: Duration::from_secs(30), otherwise };
         let joined = self.session.clone().join(ask).await.unwrap();
@@ -128,6 +134,11 @@ impl Guest {
     pub async fn note(&self) -> Note {
         let mut notes = self.notes.lock().await;
         within(AT_ONCE, notes.recv()).await.expect("the session is gone")
+    }
+
+    /// The next note, whenever it comes.
+    pub async fn any_note(&self) -> Note {
+        self.notes.lock().await.recv().await.expect("the session is gone")
     }
 
     /// The grant that must come soon.
@@ -203,6 +214,10 @@ impl Other {
 
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     pub fn finished_well(&mut self) -> bool {
