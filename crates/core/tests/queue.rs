@@ -88,8 +88,8 @@ struct World {
     asked_at: BTreeMap<u128, Ms>,
     /// What a watcher believes: who waits (false) and who holds (true).
     watched: BTreeMap<u128, bool>,
-    /// Whether one of those that barge was told to try since there was last no room for any of them.
-    called: bool,
+    /// Those that barge, were told to try, and have not tried since.
+    called: BTreeSet<u128>,
 }
 
 type Checked<T = ()> = Result<T, TestCaseError>;
@@ -109,7 +109,7 @@ impl World {
             granted: BTreeSet::new(),
             asked_at: BTreeMap::new(),
             watched: BTreeMap::new(),
-            called: false,
+            called: BTreeSet::new(),
         }
     }
 
@@ -207,6 +207,7 @@ impl World {
             (joined, answer) => prop_assert!(false, "the queue says {:?}, the model {:?}", joined, answer),
         }
         self.asked_at.insert(id, self.now);
+        self.called.remove(&id);
         Ok(())
     }
 
@@ -227,6 +228,7 @@ impl World {
             (renewed, answer) => prop_assert!(false, "the queue says {:?}, the model {:?}", renewed, answer),
         }
         self.asked_at.insert(id, self.now);
+        self.called.remove(&id);
         Ok(())
     }
 
@@ -265,6 +267,7 @@ impl World {
                         barger.is_some_and(|b| b.session == *session),
                         "only one that barges is told to try"
                     );
+                    self.called.insert(id.0);
                 }
             }
         }
@@ -272,9 +275,15 @@ impl World {
         heard.sort();
         expected.sort();
         prop_assert_eq!(heard, expected, "who was told, against who had to be told");
-        let room = self.model.bargers.iter().any(|p| self.model.has_room_for(p.want));
-        self.called = room && (self.called || retries > 0);
-        prop_assert!(!room || self.called, "one that barges could hold, and none was told to try");
+        let room: Vec<u128> =
+            self.model.bargers.iter().filter(|p| self.model.has_room_for(p.want)).map(|p| p.id).collect();
+        self.called.retain(|id| self.model.bargers.iter().any(|p| p.id == *id));
+        let somebody_comes = room.iter().any(|id| self.called.contains(id));
+        prop_assert!(
+            room.is_empty() || somebody_comes,
+            "{:?} could hold, and none of them was told to try",
+            room
+        );
         prop_assert!(retries <= 1, "a herd: {} were told to try", retries);
         Ok(())
     }

@@ -232,6 +232,27 @@ fn a_failed_release_is_repeated_and_harms_no_successor() {
 }
 
 #[test]
+fn a_late_answer_during_a_release_makes_no_false_loss() {
+    on_a_faulty_store(|scene| async move {
+        let strong = scene.strong().await;
+        for client in scene.weak_ones().await {
+            let holder = lock(&strong.mutex("x")).await;
+            // "You wait" is under way for so long that the lock is got by a note, used, and being given back.
+            scene.faulty.next(Op::Join, Fault::LateAnswer(Duration::from_millis(150)));
+            scene.faulty.next(Op::Leave, Fault::Delay(Duration::from_millis(250)));
+            let waiting = waiter(&client.mutex("x"));
+            scene.stage.waiters("x", 1).await;
+            holder.release().await.expect("a release");
+            let guard = granted(waiting).await;
+            assert!(guard.is_held());
+            let released = soon("the release", guard.release()).await;
+            assert!(released.is_ok(), "it was held until it was given back: {released:?}");
+            scene.stage.free("x").await;
+        }
+    });
+}
+
+#[test]
 fn a_failed_background_release_is_repeated() {
     on_a_faulty_store(|scene| async move {
         for client in scene.weak_ones().await {
