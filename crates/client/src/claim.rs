@@ -65,7 +65,8 @@ pub(crate) fn check_lease(lease: Duration, traits: &Traits) -> Result<()> {
         return Ok(());
     }
     let what = format!("a lease of {lease:?} can't be kept by the {store} store");
-    Err(Error::new(Kind::Invalid, what).advice(format!("choose one from {shortest_lease:?} to {longest_lease:?}")))
+    Err(Error::new(Kind::Invalid, what)
+        .advice(format!("choose one from {shortest_lease:?} to {longest_lease:?}")))
 }
 
 /// The options that every lock takes before its verb.

@@ -1,13 +1,12 @@
 //! The client: one presence at one store, shared by all its clones.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::store::{Presence, Store};
+use leasehold_core::store::{Presence, Session, Store};
 use leasehold_core::view::{EntryView, Snapshot};
-use leasehold_core::{
-    Clock, Error, IntoName, Kind, Label, Name, Result, SessionId, Token, Traits, Want,
-};
+use leasehold_core::{Clock, Error, IntoName, Kind, Label, Name, Result, SessionId, Token, Traits, Want};
 
 use crate::budget::Budget;
 use crate::claim::{Claim, check_lease};
@@ -109,16 +108,27 @@ impl ClientBuilder {
         check_lease(self.lease, traits)?;
         if self.namespace.len() >= Name::MAX_BYTES {
             let what = format!("the namespace has {} bytes", self.namespace.len());
-            return Err(Error::new(Kind::Invalid, what).advice("leave room for names: together they have up to 1024"));
+            return Err(
+                Error::new(Kind::Invalid, what).advice("leave room for names: together they have up to 1024")
+            );
         }
         let (url, id) = (store.url(), SessionId::random()?);
         let label = self.label.unwrap_or_else(Label::of_this_process);
         let mail = Arc::new(Mail(OnceLock::new()));
         let session = store.open(Presence { id, label: label.clone() }, mail.clone()).await?;
-        let rules = Rules { lease: self.lease, budget: self.budget, retry_for: self.retry_for, death: traits.death };
+        let rules =
+            Rules { lease: self.lease, budget: self.budget, retry_for: self.retry_for, death: traits.death };
         let table = Table::new(rules, self.clock, id);
-        let engine =
-            Engine::new(Parts { session, table, namespace: self.namespace, label, id, traits, url, runtime: runtime.clone() });
+        let engine = Engine::new(Parts {
+            session,
+            table,
+            namespace: self.namespace,
+            label,
+            id,
+            traits,
+            url,
+            runtime: runtime.clone(),
+        });
         let _ = mail.0.set(Arc::downgrade(&engine));
         runtime.spawn(crate::keeper::keep(Arc::downgrade(&engine), engine.keeper.clone()));
         Ok(Client { engine })
@@ -169,7 +179,7 @@ impl Client {
     /// Who holds a lock and who waits for it. One trip to the store.
     pub async fn inspect(&self, name: impl IntoName) -> Result<Snapshot> {
         let name = self.full_name(name)?;
-        let snapshot = self.engine.ask(|s| s.inspect(name)).await?;
+        let snapshot = self.engine.ask(|s| s.inspect(name.clone())).await?;
         Ok(self.strip(snapshot))
     }
 
@@ -183,22 +193,37 @@ impl Client {
     ///
     /// If a token is given and somebody with another one holds the lock, nothing is taken and the error is of kind
     /// [`Mismatch`](Kind::Mismatch).
-    pub async fn force_release(&self, name: impl IntoName, expected: Option<Token>) -> Result<Vec<EntryView>> {
+    pub async fn force_release(
+        &self,
+        name: impl IntoName,
+        expected: Option<Token>,
+    ) -> Result<Vec<EntryView>> {
         let name = self.full_name(name)?;
-        let asked = name.clone();
-        let revoked = self.engine.ask(|s| s.revoke(asked, expected)).await?.holders;
-        if let (true, Some(token)) = (revoked.is_empty(), expected) {
-            let asked = name.clone();
-            let now = self.engine.ask(|s| s.inspect(asked)).await?;
-            if let Some(other) = now.holders.first() {
-                let what = format!(
-                    "the lock is not held with token {token}: {} holds it with token {}",
-                    other.label,
-                    other.token.map_or(0, Token::get)
-                );
-                let error = Error::new(Kind::Mismatch, what).advice("look again who holds it before you take it away");
-                return Err(self.engine.explain(error, &name));
-            }
+        let look = || self.engine.ask(|s| s.inspect(name.clone()));
+        let before = look().await?.holders;
+        let tries = AtomicU32::new(0);
+        let revoke = |session: Arc<dyn Session>| {
+            tries.fetch_add(1, Ordering::Relaxed);
+            session.revoke(name.clone(), expected)
+        };
+        let mut revoked = self.engine.ask(revoke).await?.holders;
+        if revoked.is_empty() && tries.into_inner() > 1 {
+            // The first try may have done it, and its answer was lost: whoever held it and does not any more lost it by that.
+            let after = look().await?.holders;
+            let meant = |view: &EntryView| {
+                expected.is_none_or(|token| view.token.is_some_and(|first| token >= first))
+            };
+            revoked = before.into_iter().filter(|v| meant(v) && after.iter().all(|a| a.id != v.id)).collect();
+        }
+        if revoked.is_empty()
+            && let Some(token) = expected
+            && let Some(other) = look().await?.holders.first()
+        {
+            let (label, its) = (&other.label, other.token.map_or(0, Token::get));
+            let what = format!("the lock is not held with token {token}: {label} holds it with token {its}");
+            let error =
+                Error::new(Kind::Mismatch, what).advice("look again who holds it before you take it away");
+            return Err(self.engine.explain(error, &name));
         }
         Ok(revoked)
     }
@@ -206,7 +231,7 @@ impl Client {
     /// What happens from now on to locks whose names start with `prefix`.
     pub async fn watch(&self, prefix: impl Into<String>) -> Result<Watch> {
         let prefix = format!("{}{}", self.engine.namespace, prefix.into());
-        let events = self.engine.ask(|s| s.watch(prefix)).await?;
+        let events = self.engine.ask(|s| s.watch(prefix.clone())).await?;
         Ok(Watch::new(events, self.engine.namespace.len()))
     }
 
@@ -242,7 +267,11 @@ impl Client {
 
     pub(crate) fn full_name(&self, name: impl IntoName) -> Result<Name> {
         let name = name.into_name()?;
-        if self.engine.namespace.is_empty() { Ok(name) } else { Name::new(format!("{}{name}", self.engine.namespace)) }
+        if self.engine.namespace.is_empty() {
+            Ok(name)
+        } else {
+            Name::new(format!("{}{name}", self.engine.namespace))
+        }
     }
 
     pub(crate) fn strip(&self, snapshot: Snapshot) -> Snapshot {

@@ -4,6 +4,7 @@
 //! stores on one host are done then), and what is not done goes on in a task of its own. So a dropped `lock()` leaves
 //! nothing behind, whatever the moment.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,9 @@ use std::time::Duration;
 
 use leasehold_core::store::{Ask, Inbox, Joined, Left, News, Note, Pending, Renewal, Session};
 use leasehold_core::view::Lost;
-use leasehold_core::{Backoff, EntryId, Error, Kind, Label, Name, Result, Retry, SessionId, Tick, Traits, Want};
+use leasehold_core::{
+    Backoff, EntryId, Error, Kind, Label, Name, Result, Retry, SessionId, Tick, Traits, Want,
+};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tracing::Instrument;
@@ -26,10 +29,14 @@ use crate::local::table::{Table, Visit};
 use crate::local::waiter::{Handed, Outcome, Waiter};
 use crate::local::{Action, Due, LaneKey, LaneKind, Terms};
 use crate::owners::Owners;
+use crate::sync::{Mutex, lock};
 use crate::telemetry;
 
 /// How many entries one renewal request carries.
 const BATCH: usize = 512;
+
+/// The pauses between tries at a store that can't be reached.
+const RETRY: Backoff = Backoff { first: Duration::from_millis(5), most: Duration::from_millis(500) };
 
 pub(crate) struct Engine {
     pub(crate) session: Arc<dyn Session>,
@@ -43,6 +50,8 @@ pub(crate) struct Engine {
     pub(crate) runtime: Handle,
     pub(crate) keeper: Arc<Notify>,
     closed: AtomicBool,
+    /// Entries whose `leave` is under way, and whether they must be left once more when it is done.
+    leaving: Mutex<HashMap<EntryId, bool>>,
 }
 
 /// What an [`Engine`] is made of.
@@ -80,6 +89,7 @@ impl Engine {
             runtime,
             keeper: Arc::new(Notify::new()),
             closed: AtomicBool::new(false),
+            leaving: Mutex::default(),
         })
     }
 
@@ -92,7 +102,11 @@ impl Engine {
     }
 
     /// Gets a lock, or `None` if it can't be had within the patience.
-    pub(crate) async fn acquire(self: &Arc<Self>, claim: &Claim, patience: Patience) -> Result<Option<Guard>> {
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        claim: &Claim,
+        patience: Patience,
+    ) -> Result<Option<Guard>> {
         let name = claim.name.as_ref().map_err(|e| e.clone().at(self.url.clone()))?;
         let want = *claim.want.as_ref().map_err(Error::clone)?;
         claim.check_lease(self.traits)?;
@@ -137,9 +151,8 @@ impl Engine {
         let waiting = match self.enter(&key, want, terms, tries, asked) {
             Entered::Held(handed) => return Ok(Some(Guard::new(self.clone(), key, handed, want, asked))),
             Entered::Busy => return Ok(None),
-            Entered::Waiting(waiting) => {
-                waiting.instrument(tracing::debug_span!(target: "leasehold", "wait", %name, want = want.as_str()))
-            }
+            Entered::Waiting(waiting) => waiting
+                .instrument(tracing::debug_span!(target: "leasehold", "wait", %name, want = want.as_str())),
         };
         let outcome = match patience {
             Patience::Within(d) if !tries => match tokio::time::timeout(d, waiting).await {
@@ -168,7 +181,9 @@ impl Engine {
         let spinning = async {
             let mut tries = 0;
             loop {
-                let held = self.wait(claim, name, want, Patience::Try, if tries == 0 { asked } else { self.now() }).await?;
+                let held = self
+                    .wait(claim, name, want, Patience::Try, if tries == 0 { asked } else { self.now() })
+                    .await?;
                 if held.is_some() || patience == Patience::Try {
                     return Ok(held);
                 }
@@ -180,14 +195,17 @@ impl Engine {
         };
         match patience {
             // Boxed, so that the futures of all other claims don't carry its size around.
-            Patience::Within(time) => Box::pin(tokio::time::timeout(time, spinning)).await.unwrap_or(Ok(None)),
+            Patience::Within(time) => {
+                Box::pin(tokio::time::timeout(time, spinning)).await.unwrap_or(Ok(None))
+            }
             _ => Box::pin(spinning).await,
         }
     }
 
     /// Claims that can be handed on to each other share a lane.
     fn lane_for(&self, claim: &Claim, name: &Name, want: Want) -> LaneKey {
-        let alone = self.table.rules.budget.is_off() || claim.lease.is_some() || matches!(want, Want::Permits { .. });
+        let alone =
+            self.table.rules.budget.is_off() || claim.lease.is_some() || matches!(want, Want::Permits { .. });
         let kind = match (alone, claim.barges()) {
             (false, false) => LaneKind::Queue,
             (false, true) => LaneKind::Barge,
@@ -239,8 +257,31 @@ impl Engine {
         if let Some(answer) = self.session.leave_now(name, id) {
             return Asked::Answered(answer);
         }
+        lock(&self.leaving).entry(id).or_insert(false);
         let _context = self.runtime.enter();
-        Asked::new(self.session.clone().leave(name.clone(), id))
+        let asked = Asked::new(self.session.clone().leave(name.clone(), id));
+        if let Asked::Answered(Ok(_)) = asked {
+            lock(&self.leaving).remove(&id);
+        }
+        asked
+    }
+
+    /// A `leave` is over. What was disowned meanwhile is left once more: it may have been made after the first.
+    fn left(self: &Arc<Self>, name: &Name, id: EntryId) {
+        let again = lock(&self.leaving).remove(&id);
+        if again == Some(true) {
+            self.leave_in_background(name, id, self.now() + self.table.rules.lease);
+        }
+    }
+
+    /// An entry that nobody here knows is taken out, unless that is being done: two at once would make the first believe that
+    /// somebody took the lock away.
+    fn disown(self: &Arc<Self>, name: &Name, id: EntryId) {
+        if let Some(again) = lock(&self.leaving).get_mut(&id) {
+            *again = true;
+            return;
+        }
+        self.leave_in_background(name, id, self.now() + self.table.rules.lease);
     }
 
     fn joined(self: &Arc<Self>, key: &LaneKey, id: EntryId, answer: Asked<Joined>, asked: Tick) {
@@ -281,6 +322,14 @@ impl Engine {
                     self.joined(&key, id, answer, asked);
                 }
                 Action::Leave(name, id, until) => self.leave_in_background(&name, id, until),
+                Action::Disown(name, id) => self.disown(&name, id),
+                Action::Bury(name, id, after) => {
+                    let engine = self.clone();
+                    self.runtime.spawn(async move {
+                        tokio::time::sleep(after).await;
+                        engine.leave_in_background(&name, id, engine.now() + engine.table.rules.lease);
+                    });
+                }
                 Action::Renew(entry) => due.push(entry),
             }
         }
@@ -317,13 +366,20 @@ impl Engine {
         }
     }
 
-    fn renewed(self: &Arc<Self>, batch: &[Due], answers: Result<Vec<Result<leasehold_core::store::Renewed>>>, asked: Tick) {
+    fn renewed(
+        self: &Arc<Self>,
+        batch: &[Due],
+        answers: Result<Vec<Result<leasehold_core::store::Renewed>>>,
+        asked: Tick,
+    ) {
         let mut answers = match answers {
             Ok(answers) => answers.into_iter(),
             Err(error) => vec![Err(error); batch.len()].into_iter(),
         };
         for due in batch {
-            let answer = answers.next().unwrap_or_else(|| Err(Error::new(Kind::Unavailable, "a renewal was not answered")));
+            let answer = answers
+                .next()
+                .unwrap_or_else(|| Err(Error::new(Kind::Unavailable, "a renewal was not answered")));
             telemetry::renewed(due, &answer);
             let visit = self.table.renewed(&due.key, due.id, answer, asked);
             if self.settle(visit) {
@@ -390,61 +446,90 @@ impl Engine {
     }
 
     /// Repeats a release until the lease would have ended anyway.
-    async fn leave_until(self: Arc<Self>, first: Asked<Left>, name: Name, id: EntryId, until: Tick) -> Result<Left> {
+    async fn leave_until(
+        self: Arc<Self>,
+        first: Asked<Left>,
+        name: Name,
+        id: EntryId,
+        until: Tick,
+    ) -> Result<Left> {
+        let patience = (self.table.rules.lease / 3).min(self.table.rules.retry_for);
         let mut answer = match first {
             Asked::Answered(answer) => answer,
-            Asked::Pending(pending) => pending.await,
+            Asked::Pending(pending) => self.answer_within(patience, pending).await,
         };
         let mut tries = 0;
-        let backoff = Backoff { first: Duration::from_millis(5), most: Duration::from_millis(500) };
-        loop {
+        let left = loop {
             match answer {
                 // After a lost answer "not there" means that the first try did it.
-                Ok(left) => return Ok(if tries > 0 { Left::Done } else { left }),
-                Err(error) if error.retry_advice() == Retry::Never || self.now() >= until => return Err(error),
+                Ok(left) => break Ok(if tries > 0 { Left::Done } else { left }),
+                Err(error) if error.retry_advice() == Retry::Never || self.now() >= until => {
+                    break Err(error);
+                }
                 Err(error) => {
                     tracing::debug!(target: "leasehold", %name, %error, tries, "release is tried again");
-                    tokio::time::sleep(backoff.pause(tries, id.0 as u32)).await;
+                    tokio::time::sleep(RETRY.pause(tries, id.0 as u32)).await;
                     tries += 1;
-                    answer = self.session.clone().leave(name.clone(), id).await;
+                    answer = self.answer_within(patience, self.session.clone().leave(name.clone(), id)).await;
                 }
             }
+        };
+        self.left(&name, id);
+        left
+    }
+
+    /// Waits for an answer, but not for ever. The request itself goes on: it is never dropped half-way.
+    async fn answer_within<T: Send + 'static>(&self, time: Duration, request: Pending<T>) -> Result<T> {
+        match tokio::time::timeout(time, self.runtime.spawn(request)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(Error::new(Kind::Unavailable, "the runtime was shut down")),
+            Err(_) => Err(Error::new(Kind::Unavailable, format!("the store did not answer within {time:?}"))),
         }
     }
 
-    /// Turns an exclusive hold into a shared one.
+    /// Asks until there is an answer, or the client's patience is over. Only for what can be repeated.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        request: impl Fn(Arc<dyn Session>) -> Pending<T>,
+    ) -> Result<T> {
+        self.check_open()?;
+        let patience = self.table.rules.retry_for;
+        let give_up = self.now() + patience;
+        let mut tries = 0;
+        loop {
+            let pending = {
+                let _context = self.runtime.enter();
+                request(self.session.clone())
+            };
+            // A first answer is worth the whole patience; later ones what is left of it.
+            let left = give_up.since(self.now()).max(Duration::from_millis(10));
+            let error = match self.answer_within(left, pending).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if error.retry_advice() == Retry::Never || self.now() >= give_up {
+                return Err(if error.store().is_none() { error.at(self.url.clone()) } else { error });
+            }
+            tokio::time::sleep(RETRY.pause(tries, self.table.fresh_id().0 as u32)).await;
+            tries += 1;
+        }
+    }
+
+    /// Turns an exclusive hold into a shared one. Asking twice does no harm.
     pub(crate) async fn downgrade(self: &Arc<Self>, key: &LaneKey, hold: &Arc<Hold>) -> Result<()> {
-        let answer = {
-            let _context = self.runtime.enter();
-            self.session.clone().downgrade(key.name.clone(), hold.id)
-        };
-        // In a task, so that it is done whole even if this future is dropped.
-        match self.runtime.spawn(answer).await {
-            Ok(Ok(Left::Done)) => {
-                let visit = self.table.downgraded(key, hold.id);
+        let (name, id) = (&key.name, hold.id);
+        match self.ask(|s| s.downgrade(name.clone(), id)).await.map_err(|e| self.explain(e, name))? {
+            Left::Done => {
+                let visit = self.table.downgraded(key, id);
                 self.settle(visit);
                 Ok(())
             }
-            Ok(Ok(Left::NotThere)) => {
-                let visit = self.table.gone(key, hold.id, Lost::Revoked);
+            Left::NotThere => {
+                let visit = self.table.gone(key, id, Lost::Revoked);
                 self.settle(visit);
-                Err(self.explain(Error::new(Kind::Lost, "the lease had ended before it was downgraded"), &key.name))
+                Err(self
+                    .explain(Error::new(Kind::Lost, "the lease had ended before it was downgraded"), name))
             }
-            Ok(Err(error)) => Err(self.explain(error, &key.name)),
-            Err(_) => Err(Error::new(Kind::Unavailable, "the runtime was shut down")),
-        }
-    }
-
-    /// A request that must be done whole, whoever stops waiting for it.
-    pub(crate) async fn ask<T: Send + 'static>(&self, request: impl FnOnce(Arc<dyn Session>) -> Pending<T>) -> Result<T> {
-        self.check_open()?;
-        let answer = {
-            let _context = self.runtime.enter();
-            request(self.session.clone())
-        };
-        match self.runtime.spawn(answer).await {
-            Ok(answer) => answer.map_err(|e| if e.store().is_none() { e.at(self.url.clone()) } else { e }),
-            Err(_) => Err(Error::new(Kind::Unavailable, "the runtime was shut down")),
         }
     }
 
@@ -459,10 +544,10 @@ impl Engine {
             self.session.clone().close()
         };
         self.keeper.notify_one();
-        match self.runtime.spawn(answer).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::new(Kind::Unavailable, "the runtime was shut down")),
-        }
+        self.answer_within(self.table.rules.retry_for, answer).await.map_err(|e| {
+            let e = if e.store().is_none() { e.at(self.url.clone()) } else { e };
+            e.advice("what this client held ends by itself")
+        })
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -562,8 +647,7 @@ impl Inbox for Mail {
         let Some(key) = engine.table.lane_of(&note.name, note.id) else {
             if let News::Granted(_) = note.news {
                 // Cancelled while the grant was on its way.
-                let until = engine.now() + engine.table.rules.lease;
-                engine.carry_out(vec![Action::Leave(note.name, note.id, until)]);
+                engine.disown(&note.name, note.id);
             }
             return;
         };
@@ -572,7 +656,12 @@ impl Inbox for Mail {
                 let visit = engine.table.granted(&key, note.id, grant, None);
                 engine.settle(visit);
             }
-            News::Retry => engine.carry_out(vec![Action::Renew(Due { key, id: note.id, token: None, more_tokens: false })]),
+            News::Retry => engine.carry_out(vec![Action::Renew(Due {
+                key,
+                id: note.id,
+                token: None,
+                more_tokens: false,
+            })]),
             News::Gone(why) => {
                 let visit = engine.table.gone(&key, note.id, why);
                 if engine.settle(visit) {

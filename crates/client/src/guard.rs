@@ -210,9 +210,12 @@ impl Guard {
     pub(crate) async fn downgrade(self) -> Result<Self> {
         let held = self.held();
         if self.hold_count() > 1 {
-            return Err(Error::new(Kind::Refused, "a write lock that is held more than once can't be downgraded")
-                .on(&held.key.name)
-                .advice("release the inner guards first"));
+            return Err(Error::new(
+                Kind::Refused,
+                "a write lock that is held more than once can't be downgraded",
+            )
+            .on(&held.key.name)
+            .advice("release the inner guards first"));
         }
         held.engine.downgrade(&held.key, &held.hold).await?;
         Ok(self)

@@ -34,9 +34,11 @@ pub use client::{Client, ClientBuilder};
 pub use guard::Guard;
 pub use leasehold_core::view::{EntryView, Event, Happened, Lost, Snapshot};
 pub use leasehold_core::{
-    Backoff, Clock, Error, Fence, IntoName, Kind, Label, Name, Order, Owner, Result, Retry, SessionId, Stale, Tick, Token,
-    Traits, Want,
+    Backoff, Clock, Error, Fence, IntoName, Kind, Label, Name, Order, Owner, Result, Retry, SessionId, Stale,
+    Tick, Token, Traits, Want,
 };
 pub use owners::OwnerScope;
-pub use recipes::{Leader, Leadership, Multi, MultiGuard, Mutex, Observe, Part, RwLock, Semaphore, Striped, WriteGuard};
+pub use recipes::{
+    Leader, Leadership, Multi, MultiGuard, Mutex, Observe, Part, RwLock, Semaphore, Striped, WriteGuard,
+};
 pub use views::{Listing, Watch};

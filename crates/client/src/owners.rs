@@ -52,7 +52,13 @@ pub(crate) struct Owners(Mutex<HashMap<(Name, Owner), Weak<Again>>>);
 
 impl Owners {
     /// The owner asks for a lock: `Some` if it holds it and may hold it again, an error if it would wait for itself.
-    pub(crate) fn enter(&self, name: &Name, owner: &Owner, want: Want, reentrant: bool) -> Result<Option<Guard>> {
+    pub(crate) fn enter(
+        &self,
+        name: &Name,
+        owner: &Owner,
+        want: Want,
+        reentrant: bool,
+    ) -> Result<Option<Guard>> {
         let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (name.clone(), owner.clone());
         let Some(held) = holds.get(&key).and_then(Weak::upgrade) else { return Ok(None) };
@@ -62,13 +68,15 @@ impl Owners {
         }
         if held.want() == Want::Shared && want == Want::Exclusive {
             let what = "this owner reads the lock and asks to write: it would wait for itself";
-            return Err(Error::new(Kind::Refused, what)
-                .on(name)
-                .advice("release the read lock first, or take the write lock from the start and downgrade it"));
+            return Err(Error::new(Kind::Refused, what).on(name).advice(
+                "release the read lock first, or take the write lock from the start and downgrade it",
+            ));
         }
         if !reentrant {
             let what = "this owner holds the lock already: it would wait for itself";
-            return Err(Error::new(Kind::Refused, what).on(name).advice("ask with .reentrant() if that is meant"));
+            return Err(Error::new(Kind::Refused, what)
+                .on(name)
+                .advice("ask with .reentrant() if that is meant"));
         }
         // `None` if it was lost or released in this very moment: then it is asked for like any other.
         Ok(held.guard())

@@ -38,7 +38,7 @@ impl Listing {
 
     fn ask(&mut self) -> Pending<Vec<Snapshot>> {
         let (client, prefix, after) = (self.client.clone(), self.prefix.clone(), self.after.clone());
-        Box::pin(async move { client.engine.ask(|s| s.list(prefix, after, PAGE)).await })
+        Box::pin(async move { client.engine.ask(|s| s.list(prefix.clone(), after.clone(), PAGE)).await })
     }
 }
 

@@ -14,7 +14,8 @@ const LEASE: Duration = Duration::from_secs(30);
 async fn world() -> (Clock, Arc<Counting>, Client) {
     let clock = Clock::manual();
     let store = Counting::over(Memory::with_clock(clock.clone()));
-    let client = Client::builder().clock(clock.clone()).default_lease(LEASE).open(store.clone()).await.unwrap();
+    let client =
+        Client::builder().clock(clock.clone()).default_lease(LEASE).open(store.clone()).await.unwrap();
     (clock, store, client)
 }
 

@@ -103,7 +103,10 @@ async fn when_the_budget_is_over_and_nobody_waits_it_starts_anew() {
     }
     let (joins, renewals) = (store.counts.joins(), store.counts.renewals());
     assert_eq!(joins, 1, "the lock never went back in between");
-    assert!((8..=12).contains(&renewals), "{renewals} questions whether others wait, for 100 hand-overs of 10 a budget");
+    assert!(
+        (8..=12).contains(&renewals),
+        "{renewals} questions whether others wait, for 100 hand-overs of 10 a budget"
+    );
 }
 
 #[tokio::test]
@@ -115,7 +118,8 @@ async fn with_the_local_queue_off_every_claim_is_an_entry_of_its_own() {
         let client = client.clone();
         async move { drop(client.mutex("n").lock().await.unwrap()) }
     });
-    until("the second waits at the store", async || client.inspect("n").await.unwrap().waiters.len() == 1).await;
+    until("the second waits at the store", async || client.inspect("n").await.unwrap().waiters.len() == 1)
+        .await;
     drop(first);
     second.await.unwrap();
     assert_eq!((store.counts.joins(), store.counts.leaves()), (2, 2));

@@ -15,7 +15,11 @@ struct Recorded(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
 impl Recorded {
     fn slot(&self, key: &Key) -> Arc<AtomicU64> {
         let labels: Vec<String> = key.labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
-        let name = if labels.is_empty() { key.name().to_owned() } else { format!("{}{{{}}}", key.name(), labels.join(",")) };
+        let name = if labels.is_empty() {
+            key.name().to_owned()
+        } else {
+            format!("{}{{{}}}", key.name(), labels.join(","))
+        };
         self.0.lock().unwrap().entry(name).or_default().clone()
     }
 

@@ -68,6 +68,8 @@ pub struct Entry {
 /// The grant of an entry that holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Granted {
+    /// The first token of the grant; all of its blocks lie between this one and the last of `tokens`.
+    pub first: Token,
     /// The last block of tokens it was given.
     pub tokens: TokenBlock,
     /// When (wall clock).
@@ -160,16 +162,18 @@ impl Queue {
 
     /// The owner of an entry shows that it is alive and asks how things stand.
     pub fn renew(&mut self, ask: &Renewal, policy: Policy, now: Now, out: &mut Effects) -> Renewed {
+        let came_too_late = self.entries.iter().any(|e| e.id == ask.id);
         self.expire(policy, now, out);
         if let Some(at) = self.entries.iter().position(|e| e.id == ask.id) {
             return self.renew_queued(at, ask, policy, now);
         }
         let Some(at) = self.bargers.iter().position(|e| e.id == ask.id) else {
-            let wiped = ask.token.is_some_and(|t| self.last < t.0);
-            return Renewed::Gone(match (ask.token, wiped) {
-                (None, _) => Lost::Expired,
-                (Some(_), true) => Lost::Wiped,
-                (Some(_), false) => Lost::Revoked,
+            return Renewed::Gone(match ask.token {
+                // A place that nobody renewed; or a lease that ended just now.
+                None => Lost::Expired,
+                Some(_) if came_too_late => Lost::Expired,
+                Some(token) if self.last < token.0 => Lost::Wiped,
+                Some(_) => Lost::Revoked,
             });
         };
         match self.barge(at, policy, now, out) {
@@ -273,7 +277,7 @@ impl Queue {
     ) -> Vec<EntryView> {
         self.expire(policy, now, out);
         let revoked = self.remove_where(Lost::Revoked, now, out, |e| {
-            e.grant.is_some_and(|g| expected.is_none_or(|t| t >= g.tokens.first && t <= g.tokens.last()))
+            e.grant.is_some_and(|g| expected.is_none_or(|t| t >= g.first && t <= g.tokens.last()))
         });
         self.move_on(policy, now, out);
         revoked.iter().map(|e| e.view(now, None, false)).collect()
@@ -336,7 +340,7 @@ impl Queue {
         if policy.death == Death::AtOnce {
             entry.ends = entry.lease_end(policy, now);
         }
-        entry.grant = Some(Granted { tokens, at: now.wall, started });
+        entry.grant = Some(Granted { first: tokens.first, tokens, at: now.wall, started });
         out.event(Happened::Acquired, &self.entries[at], now);
         let grant = self.pushed_grant(at, policy);
         out.tell(&self.entries[at], News::Granted(grant));
@@ -364,7 +368,7 @@ impl Queue {
     fn enter(&mut self, mut entry: Entry, policy: Policy, now: Now, out: &mut Effects) -> Grant {
         let tokens = next_block(&mut self.last, policy, now);
         entry.ends = entry.lease_end(policy, now);
-        entry.grant = Some(Granted { tokens, at: now.wall, started: true });
+        entry.grant = Some(Granted { first: tokens.first, tokens, at: now.wall, started: true });
         out.event(Happened::Acquired, &entry, now);
         if self.entries.is_empty() {
             // Most locks never see a second entry, and many may be held at once: no room for others is kept.
@@ -501,7 +505,7 @@ impl Entry {
             barges,
             since: self.since,
             held_since: self.grant.map(|g| g.at),
-            token: self.grant.map(|g| g.tokens.first),
+            token: self.grant.map(|g| g.first),
             lease_left: self.ends.map(|end| end.since(now.tick)),
             place,
         }

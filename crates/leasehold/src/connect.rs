@@ -34,14 +34,16 @@ pub async fn connect_with(options: ClientBuilder, url: &str) -> Result<Client> {
 pub async fn open_store(url: &str) -> Result<Arc<dyn Store>> {
     let url = if url.trim().is_empty() { "file:" } else { url };
     let parsed = StoreUrl::parse(url)?;
-    let known = KNOWN.iter().find(|known| known.schemes.contains(&parsed.scheme.as_str())).ok_or_else(|| {
-        let schemes: Vec<String> = KNOWN.iter().flat_map(|k| k.schemes).map(|s| format!("{s}:")).collect();
-        let what = format!("no store is known for the URL {:?}", redact(url));
-        let known = match schemes.as_slice() {
-            [] => "this program was compiled without any store".to_owned(),
-            schemes => format!("the stores of this program are {}", schemes.join(", ")),
-        };
-        Error::new(Kind::Invalid, what).advice(known)
-    })?;
+    let known =
+        KNOWN.iter().find(|known| known.schemes.contains(&parsed.scheme.as_str())).ok_or_else(|| {
+            let schemes: Vec<String> =
+                KNOWN.iter().flat_map(|k| k.schemes).map(|s| format!("{s}:")).collect();
+            let what = format!("no store is known for the URL {:?}", redact(url));
+            let known = match schemes.as_slice() {
+                [] => "this program was compiled without any store".to_owned(),
+                schemes => format!("the stores of this program are {}", schemes.join(", ")),
+            };
+            Error::new(Kind::Invalid, what).advice(known)
+        })?;
     (known.open)(parsed).await
 }

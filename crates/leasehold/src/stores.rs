@@ -22,9 +22,17 @@ fn at_once(store: Result<Arc<dyn Store>>) -> Pending<Arc<dyn Store>> {
 
 pub(crate) static KNOWN: &[Known] = &[
     #[cfg(feature = "file")]
-    Known { traits: &leasehold_file::TRAITS, schemes: &["file"], open: |url| at_once(leasehold_file::open(url)) },
+    Known {
+        traits: &leasehold_file::TRAITS,
+        schemes: &["file"],
+        open: |url| at_once(leasehold_file::open(url)),
+    },
     #[cfg(feature = "memory")]
-    Known { traits: &leasehold_memory::TRAITS, schemes: &["memory"], open: |url| at_once(leasehold_memory::open(url)) },
+    Known {
+        traits: &leasehold_memory::TRAITS,
+        schemes: &["memory"],
+        open: |url| at_once(leasehold_memory::open(url)),
+    },
 ];
 
 /// The promises of every store that is compiled in.

@@ -18,7 +18,11 @@ fn says(error: Error, kind: Kind, words: &[&str]) {
 
 #[tokio::test]
 async fn urls_that_lead_nowhere() {
-    says(connect("nosuch://bob:secret@host/").await.unwrap_err(), Kind::Invalid, &["nosuch://bob:***@host/", "file:"]);
+    says(
+        connect("nosuch://bob:secret@host/").await.unwrap_err(),
+        Kind::Invalid,
+        &["nosuch://bob:***@host/", "file:"],
+    );
     says(connect("just words").await.unwrap_err(), Kind::Invalid, &["scheme"]);
     says(connect("memory:x?lease=3s").await.unwrap_err(), Kind::Invalid, &["lease"]);
     let secret = connect("nosuch://bob:secret@host/").await.unwrap_err();
@@ -40,7 +44,11 @@ async fn a_folder_that_can_not_be_one() {
 async fn names_that_are_too_short_or_too_long() {
     let client = client().await;
     says(client.mutex("").lock().await.unwrap_err(), Kind::Invalid, &["empty", "1 to 1024"]);
-    says(client.rwlock("x".repeat(1025)).try_read().await.unwrap_err(), Kind::Invalid, &["1025", "1 to 1024"]);
+    says(
+        client.rwlock("x".repeat(1025)).try_read().await.unwrap_err(),
+        Kind::Invalid,
+        &["1025", "1 to 1024"],
+    );
     says(client.inspect("").await.unwrap_err(), Kind::Invalid, &["empty"]);
     says(client.leader("").current().await.unwrap_err(), Kind::Invalid, &["empty"]);
     let spaced = connect_with(Client::builder().namespace("n".repeat(1000)), "memory:").await.unwrap();
@@ -56,7 +64,11 @@ async fn permits_that_can_never_be_had() {
     says(client.semaphore("s", 3).acquire(4).await.unwrap_err(), Kind::Invalid, &["4 permits", "only 3"]);
     says(client.semaphore("s", 0).acquire(1).await.unwrap_err(), Kind::Invalid, &["limit of 0"]);
     let _held = client.semaphore("s", 3).acquire(1).await.unwrap();
-    says(client.semaphore("s", 5).acquire(1).await.unwrap_err(), Kind::Mismatch, &["limit of 3", "says 5", "set_limit"]);
+    says(
+        client.semaphore("s", 5).acquire(1).await.unwrap_err(),
+        Kind::Mismatch,
+        &["limit of 3", "says 5", "set_limit"],
+    );
 }
 
 #[tokio::test]

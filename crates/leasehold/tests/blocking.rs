@@ -53,7 +53,10 @@ fn a_reentrant_lock_counts_and_the_last_guard_releases() {
     b.release().unwrap();
     assert!(c.is_held());
     std::thread::scope(|threads| {
-        assert!(threads.spawn(|| lock.try_lock().unwrap().is_none()).join().unwrap(), "another thread is another owner");
+        assert!(
+            threads.spawn(|| lock.try_lock().unwrap().is_none()).join().unwrap(),
+            "another thread is another owner"
+        );
     });
     drop(c);
     assert!(client.inspect("n").unwrap().holders.is_empty());
@@ -78,11 +81,17 @@ fn readers_writers_and_the_way_down() {
     let token = writer.token();
     let reader = writer.downgrade().unwrap();
     assert_eq!(reader.token(), token);
-    assert_eq!(lock.write().unwrap_err().kind(), Kind::Refused, "a reader that asks to write would wait for itself");
+    assert_eq!(
+        lock.write().unwrap_err().kind(),
+        Kind::Refused,
+        "a reader that asks to write would wait for itself"
+    );
     std::thread::scope(|threads| {
         assert!(threads.spawn(|| lock.try_read().unwrap().is_some()).join().unwrap());
         assert!(threads.spawn(|| lock.try_write().unwrap().is_none()).join().unwrap());
-        assert!(threads.spawn(|| lock.write_within(Duration::from_millis(5)).unwrap().is_none()).join().unwrap());
+        assert!(
+            threads.spawn(|| lock.write_within(Duration::from_millis(5)).unwrap().is_none()).join().unwrap()
+        );
     });
     drop(reader);
     assert!(lock.try_write().unwrap().is_some());
@@ -93,7 +102,8 @@ fn readers_writers_and_the_way_down() {
 fn permits_multi_locks_stripes_and_leaders() {
     let client = client();
     let mut permits = client.semaphore("s", 2);
-    let (one, two) = (permits.acquire(1).unwrap(), permits.acquire_within(1, Duration::from_secs(1)).unwrap().unwrap());
+    let (one, two) =
+        (permits.acquire(1).unwrap(), permits.acquire_within(1, Duration::from_secs(1)).unwrap().unwrap());
     assert!(permits.try_acquire(1).unwrap().is_none());
     permits.set_limit(3).unwrap();
     assert!(permits.try_acquire(1).unwrap().is_some());
@@ -132,7 +142,8 @@ fn a_lost_lock_is_told_to_the_thread_that_asks() {
 
 #[test]
 fn what_happens_can_be_watched_and_listed() {
-    let client = connect_with(leasehold::Client::builder().namespace("app/").label("tester"), "memory:").unwrap();
+    let client =
+        connect_with(leasehold::Client::builder().namespace("app/").label("tester"), "memory:").unwrap();
     let mut events = client.watch("").unwrap();
     let guard = client.mutex("n").lock().unwrap();
     let event = events.next_within(Duration::from_secs(60)).unwrap().unwrap();

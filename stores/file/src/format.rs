@@ -138,6 +138,7 @@ fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
     put_maybe_u64(out, entry.ends.map(|tick| tick.0));
     out.push(u8::from(entry.grant.is_some()));
     if let Some(grant) = entry.grant {
+        out.extend_from_slice(&grant.first.0.to_le_bytes());
         out.extend_from_slice(&grant.tokens.first.0.to_le_bytes());
         out.extend_from_slice(&grant.tokens.len.to_le_bytes());
         out.extend_from_slice(&grant.at.to_le_bytes());
@@ -160,9 +161,10 @@ fn decode_entry(bytes: &mut Bytes<'_>) -> Option<Entry> {
 }
 
 fn decode_grant(bytes: &mut Bytes<'_>) -> Option<Granted> {
-    let first = bytes.u64().filter(|first| *first < Token::END)?;
-    let tokens = TokenBlock { first: Token(first), len: bytes.u32()? };
-    Some(Granted { tokens, at: bytes.u64()?, started: bytes.flag()? })
+    let mut token = || bytes.u64().filter(|token| *token < Token::END).map(Token);
+    let (first, block) = (token()?, token()?);
+    let tokens = TokenBlock { first: block, len: bytes.u32()? };
+    Some(Granted { first, tokens, at: bytes.u64()?, started: bytes.flag()? })
 }
 
 impl Bytes<'_> {
@@ -211,7 +213,7 @@ pub(crate) mod tests {
                     place: Duration::from_nanos(times[1]),
                     since: times[2],
                     ends: ends.map(Tick),
-                    grant: granted.then_some(Granted { tokens, at, started }),
+                    grant: granted.then_some(Granted { first: Token(first / 2), tokens, at, started }),
                 }
             },
         )

@@ -59,7 +59,10 @@ impl State {
             let floor = shard.floor;
             let queue = match shard.queues.get_mut(name) {
                 Some(queue) => queue,
-                None => shard.queues.entry(name.clone()).or_insert_with(|| Queue { last: floor, ..Queue::default() }),
+                None => shard
+                    .queues
+                    .entry(name.clone())
+                    .or_insert_with(|| Queue { last: floor, ..Queue::default() }),
             };
             let answer = event(At { queue, now }, &mut out);
             if queue.is_idle() {
@@ -67,9 +70,13 @@ impl State {
                 shard.queues.remove(name);
                 shard.floor = floor.max(last);
             }
+            // Under the mutex, so that watchers see what happens to a lock in the order in which it does.
+            if let Some(events) = out.events.take() {
+                self.wake.publish(name, now.wall, events);
+            }
             answer
         };
-        self.wake.deliver(name, out);
+        self.wake.deliver(name, out.notes);
         answer
     }
 
@@ -84,11 +91,14 @@ impl State {
     /// A page of the names in use, in byte order.
     pub(crate) fn page(&self, prefix: &str, after: Option<&Name>, most: usize) -> Vec<Snapshot> {
         let now = self.now();
-        let wanted = |name: &Name| name.as_str().starts_with(prefix) && after.is_none_or(|after| name > after);
+        let wanted =
+            |name: &Name| name.as_str().starts_with(prefix) && after.is_none_or(|after| name > after);
         let mut page = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
-            page.extend(shard.queues.iter().filter(|(name, _)| wanted(name)).map(|(name, q)| q.snapshot(name, now)));
+            page.extend(
+                shard.queues.iter().filter(|(name, _)| wanted(name)).map(|(name, q)| q.snapshot(name, now)),
+            );
         }
         page.sort_by(|a, b| a.name.cmp(&b.name));
         page.truncate(most);

@@ -7,11 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
-use leasehold_core::clock::wall_micros;
-use leasehold_core::queue::Effects;
-use leasehold_core::store::{Inbox, Note};
-use leasehold_core::view::{Event, Events};
-use leasehold_core::{Error, Kind, Name, Result, Retry, SessionId};
+use leasehold_core::store::{Inbox, News, Note};
+use leasehold_core::view::{EntryView, Event, Events, Happened};
+use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry, SessionId};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// How many events a watcher may be behind before it misses some.
@@ -54,20 +52,24 @@ impl Wake {
         Box::pin(Watching { backlog, missed })
     }
 
-    pub(crate) fn deliver(&self, name: &Name, out: Effects) {
-        for (session, id, news) in out.notes {
+    /// Tells sessions what concerns them. They may call back, so nothing may be locked.
+    pub(crate) fn deliver(&self, name: &Name, notes: Vec<(SessionId, EntryId, News)>) {
+        for (session, id, news) in notes {
             let inbox = self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(&session).cloned();
             if let Some(inbox) = inbox {
                 inbox.note(Note { name: name.clone(), id, news });
             }
         }
-        let Some(events) = out.events else { return };
+    }
+
+    /// Tells watchers what happened. Never blocks: a watcher that is too slow misses events, and is told so.
+    pub(crate) fn publish(&self, name: &Name, at: u64, events: Vec<(Happened, EntryView)>) {
         let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.retain(|w| !w.events.is_closed());
         self.watching.store(watchers.len(), Ordering::Relaxed);
         for (what, entry) in events {
             let event = Event {
-                at: wall_micros(),
+                at,
                 name: name.clone(),
                 what,
                 label: entry.label,

@@ -103,7 +103,7 @@ impl World {
             let client = (session.0 >> 64) as usize - 1;
             let Some(key) = self.tables[client].lane_of(&name(), id) else {
                 if matches!(news, News::Granted(_)) {
-                    self.carry_out(client, vec![Action::Leave(name(), id, Tick::NEVER)]);
+                    self.carry_out(client, vec![Action::Disown(name(), id)]);
                 }
                 continue;
             };
@@ -123,14 +123,17 @@ impl World {
             let visit = match action {
                 Action::Join(key, ask) => {
                     let answer = self.at_store(|q, now, out| q.join(me, &label, &ask, POLICY, now, out));
-                    self.tables[client].joined(&key, ask.id, answer, Tick(1))
+                    let visit = self.tables[client].joined(&key, ask.id, answer, Tick(1));
+                    self.carry_out(client, visit.actions);
+                    continue;
                 }
-                Action::Leave(_, id, _) => {
+                Action::Leave(_, id, _) | Action::Disown(_, id) | Action::Bury(_, id, _) => {
                     self.at_store(|q, now, out| q.leave(id, POLICY, now, out));
                     continue;
                 }
                 Action::Renew(due) => {
-                    let ask = Renewal { name: name(), id: due.id, token: due.token, more_tokens: due.more_tokens };
+                    let ask =
+                        Renewal { name: name(), id: due.id, token: due.token, more_tokens: due.more_tokens };
                     let answer = self.at_store(|q, now, out| q.renew(&ask, POLICY, now, out));
                     self.tables[client].renewed(&due.key, due.id, Ok(answer), Tick(1))
                 }

@@ -10,7 +10,7 @@ use leasehold_core::{Backoff, EntryId, Error, Kind, Lease, Tick, Token, TokenBlo
 
 use super::hold::Hold;
 use super::waiter::{Handed, Outcome, Waiter, Wakers};
-use super::{Action, Due, LaneKey, LaneKind, Rules, SLOW_POLL, Terms};
+use super::{Action, Due, LaneKey, LaneKind, Rules, SLOW_POLL, Terms, drift};
 use crate::sync::Arc;
 
 pub(crate) struct Lane {
@@ -119,10 +119,10 @@ impl Lane {
     pub(crate) fn enter(&mut self, want: Want, tries: bool, scene: &mut Scene<'_>) -> Enter {
         self.notice_the_end(scene);
         match &mut self.stage {
-            Stage::Idle if self.waiting.is_empty() => {
-                Enter::First(self.ask(want, tries, true, scene))
-            }
-            Stage::Held(held) if held.want == Want::Shared && want == Want::Shared && self.waiting.is_empty() => {
+            Stage::Idle if self.waiting.is_empty() => Enter::First(self.ask(want, tries, true, scene)),
+            Stage::Held(held)
+                if held.want == Want::Shared && want == Want::Shared && self.waiting.is_empty() =>
+            {
                 if held.in_budget(scene) {
                     Enter::Now(held.hand())
                 } else {
@@ -144,7 +144,12 @@ impl Lane {
     }
 
     /// The first task's request was answered at once with a grant.
-    pub(crate) fn held_at_once(&mut self, id: EntryId, grant: Grant, scene: &mut Scene<'_>) -> Option<Handed> {
+    pub(crate) fn held_at_once(
+        &mut self,
+        id: EntryId,
+        grant: Grant,
+        scene: &mut Scene<'_>,
+    ) -> Option<Handed> {
         let Stage::Asking(asking) = &self.stage else { return None };
         if asking.id != id {
             return None;
@@ -160,7 +165,13 @@ impl Lane {
     }
 
     /// The first task must wait after all: it takes its place at the head of the lane.
-    pub(crate) fn first_waits(&mut self, id: EntryId, want: Want, tries: bool, scene: &mut Scene<'_>) -> Arc<Waiter> {
+    pub(crate) fn first_waits(
+        &mut self,
+        id: EntryId,
+        want: Want,
+        tries: bool,
+        scene: &mut Scene<'_>,
+    ) -> Arc<Waiter> {
         let waiter = Waiter::new(want, tries);
         self.waiting.push_front(waiter.clone());
         if let Stage::Asking(asking) = &mut self.stage
@@ -174,8 +185,15 @@ impl Lane {
         waiter
     }
 
-    /// The store granted the entry: by an answer to a request sent at `asked`, or by a note (`None`).
-    pub(crate) fn granted(&mut self, id: EntryId, grant: Grant, asked: Option<Tick>, scene: &mut Scene<'_>) {
+    /// The store granted the entry: by an answer to a request sent at `asked`, or by a note (`None`). `false` if nobody here
+    /// knows it.
+    pub(crate) fn granted(
+        &mut self,
+        id: EntryId,
+        grant: Grant,
+        asked: Option<Tick>,
+        scene: &mut Scene<'_>,
+    ) -> bool {
         match &mut self.stage {
             Stage::Asking(asking) if asking.id == id => {
                 if let Some(asked) = asked {
@@ -188,7 +206,12 @@ impl Lane {
                     // A fixed lease starts when we say that we are here.
                     asking.queued = true;
                     asking.due = scene.now + self.terms.lease.length() / 6;
-                    scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token: None, more_tokens: false }));
+                    scene.actions.push(Action::Renew(Due {
+                        key: scene.key.clone(),
+                        id,
+                        token: None,
+                        more_tokens: false,
+                    }));
                 } else {
                     let held = Held::new(asking, &self.terms.lease, grant, scene);
                     self.stage = Stage::Held(held);
@@ -203,13 +226,19 @@ impl Lane {
                     self.after_refresh(grant, scene);
                 }
             }
-            // Nobody here knows the entry any more: its task was cancelled while the request was under way.
-            _ => scene.actions.push(Action::Leave(scene.key.name.clone(), id, scene.now + self.terms.lease.length())),
+            _ => return false,
         }
+        true
     }
 
-    /// The store said that the entry waits.
-    pub(crate) fn queued(&mut self, id: EntryId, waiting: Waiting, asked: Tick, scene: &mut Scene<'_>) -> bool {
+    /// The store said that the entry waits. `false` if nobody here knows it.
+    pub(crate) fn queued(
+        &mut self,
+        id: EntryId,
+        waiting: Waiting,
+        asked: Tick,
+        scene: &mut Scene<'_>,
+    ) -> bool {
         let place = scene.rules.lease;
         let death = scene.rules.death;
         match &mut self.stage {
@@ -239,37 +268,40 @@ impl Lane {
         }
     }
 
-    /// A request about the entry failed. What can help is tried again until the client's patience is over.
-    pub(crate) fn failed(&mut self, id: EntryId, error: &Error, again: bool, scene: &mut Scene<'_>) {
-        let Stage::Asking(asking) = &mut self.stage else {
-            if let Stage::Held(held) = &mut self.stage
-                && held.hold.id == id
-            {
+    /// A request about the entry failed. What can help is tried again until the client's patience is over. `false` if nobody
+    /// here knows the entry.
+    pub(crate) fn failed(&mut self, id: EntryId, error: &Error, again: bool, scene: &mut Scene<'_>) -> bool {
+        let asking = match &mut self.stage {
+            Stage::Asking(asking) if asking.id == id => asking,
+            Stage::Held(held) if held.hold.id == id => {
                 held.try_again_soon(&self.terms.lease, scene);
                 if held.refreshing && held.users == 0 {
                     // Nobody here can go on without the answer: give it back and queue again.
                     self.give_back(scene);
                 }
+                return true;
             }
-            return;
+            _ => return false,
         };
-        if asking.id != id {
-            return;
-        }
         let (since, tries) = asking.trouble.unwrap_or((scene.now, 0));
         asking.trouble = Some((since, tries + 1));
         if again && scene.now.since(since) < scene.rules.retry_for {
             let pause = Backoff { first: Duration::from_millis(5), most: Duration::from_millis(500) };
             asking.due = scene.now + pause.pause(tries, id.0 as u32 ^ tries.wrapping_mul(0x9E37));
-            return;
+        } else {
+            self.give_up(id, error, again, scene);
         }
-        self.give_up(id, error, again, scene);
+        true
     }
 
     /// Nobody here waits any longer for a store that does not answer, or that says no.
     fn give_up(&mut self, id: EntryId, error: &Error, maybe_there: bool, scene: &mut Scene<'_>) {
         if maybe_there {
-            scene.actions.push(Action::Leave(scene.key.name.clone(), id, scene.now + self.terms.lease.length()));
+            scene.actions.push(Action::Leave(
+                scene.key.name.clone(),
+                id,
+                scene.now + self.terms.lease.length(),
+            ));
         }
         self.stage = Stage::Idle;
         for waiter in self.waiting.drain(..) {
@@ -306,7 +338,9 @@ impl Lane {
             return Released::Kept;
         }
         let Some(next) = self.waiting.front() else { return self.take_out() };
-        let fits = next.want == held.want && !held.closing && held.hold.valid_until().since(scene.now) > self.terms.lease.length() / 4;
+        let fits = next.want == held.want
+            && !held.closing
+            && held.hold.valid_until().since(scene.now) > self.terms.lease.length() / 4;
         if !fits {
             let out = self.take_out();
             self.ask_for_the_next(scene);
@@ -344,17 +378,26 @@ impl Lane {
         let lost = self.notice_the_end(scene);
         match &mut self.stage {
             Stage::Asking(asking) if asking.due <= scene.now && !asking.first_call => {
-                if asking.queued {
-                    asking.due = scene.now + self.terms.lease.length().min(scene.rules.lease) / 6;
-                    let id = asking.id;
-                    scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token: None, more_tokens: false }));
-                } else if asking.trouble.is_some_and(|(since, _)| scene.now.since(since) >= scene.rules.retry_for) {
-                    let error = Error::new(Kind::Unavailable, "the store does not answer").on(&scene.key.name);
-                    let id = asking.id;
+                let (id, again) = (asking.id, scene.now + scene.rules.lease / 6);
+                if let Some((since, _)) = asking.trouble
+                    && scene.now.since(since) >= scene.rules.retry_for
+                {
+                    let error =
+                        Error::new(Kind::Unavailable, "the store does not answer").on(&scene.key.name);
                     self.give_up(id, &error, true, scene);
+                } else if asking.queued {
+                    // In trouble until it is answered: a store that says nothing at all must not hold us for ever.
+                    asking.trouble = asking.trouble.or(Some((scene.now, 0)));
+                    asking.due = asking.giving_up_at(scene).min(again);
+                    scene.actions.push(Action::Renew(Due {
+                        key: scene.key.clone(),
+                        id,
+                        token: None,
+                        more_tokens: false,
+                    }));
                 } else {
-                    asking.due = scene.now + scene.rules.lease / 6;
                     asking.trouble = asking.trouble.or(Some((asking.asked, 0)));
+                    asking.due = asking.giving_up_at(scene).min(again);
                     let ask = self.terms.ask(asking, scene);
                     scene.actions.push(Action::Join(scene.key.clone(), ask));
                 }
@@ -397,8 +440,12 @@ impl Lane {
             return false;
         }
         let news = held.hold.lose(Lost::Expired);
-        let (name, id) = (scene.key.name.clone(), held.hold.id);
-        scene.actions.push(Action::Leave(name, id, scene.now + self.terms.lease.length()));
+        let early = if scene.rules.death == Death::AtOnce {
+            Duration::ZERO
+        } else {
+            drift(self.terms.lease.length())
+        };
+        scene.actions.push(Action::Bury(scene.key.name.clone(), held.hold.id, early));
         self.stage = Stage::Idle;
         self.ask_for_the_next(scene);
         news
@@ -448,7 +495,11 @@ impl Lane {
 
     fn give_back(&mut self, scene: &mut Scene<'_>) {
         if let Released::Leave(id) = self.take_out() {
-            scene.actions.push(Action::Leave(scene.key.name.clone(), id, scene.now + self.terms.lease.length()));
+            scene.actions.push(Action::Leave(
+                scene.key.name.clone(),
+                id,
+                scene.now + self.terms.lease.length(),
+            ));
         }
         self.ask_for_the_next(scene);
     }
@@ -512,7 +563,7 @@ impl Lane {
             queued: false,
             first_call,
             early: None,
-            due: scene.now + scene.rules.lease / 3,
+            due: scene.now + (scene.rules.lease / 3).min(scene.rules.retry_for),
             trouble: None,
         };
         let ask = self.terms.ask(&asking, scene);
@@ -529,6 +580,13 @@ impl Lane {
                 !w.tries
             });
         }
+    }
+}
+
+impl Asking {
+    /// When the client's patience with a store that does not answer is over.
+    fn giving_up_at(&self, scene: &Scene<'_>) -> Tick {
+        self.trouble.map_or(Tick::NEVER, |(since, _)| since + scene.rules.retry_for)
     }
 }
 

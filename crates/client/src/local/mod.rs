@@ -62,6 +62,10 @@ pub(crate) enum Action {
     Join(LaneKey, Ask),
     /// Take an entry out. It is worth trying until this moment; then it has ended by itself.
     Leave(Name, EntryId, Tick),
+    /// The lease has ended for us; soon it has for the store, which then has to notice.
+    Bury(Name, EntryId, Duration),
+    /// The store knows an entry that nobody here does: its task was cancelled while the request was under way.
+    Disown(Name, EntryId),
     /// Renew, or ask how an entry stands.
     Renew(Due),
 }

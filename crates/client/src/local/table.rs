@@ -75,8 +75,14 @@ impl Table {
             None => shard.find(key)?,
             Some(terms) => shard.find_or_make(key, terms),
         };
-        let mut scene =
-            Scene { key, rules: &self.rules, now, fresh_id: &fresh_id, actions: &mut actions, wakers: &mut wakers };
+        let mut scene = Scene {
+            key,
+            rules: &self.rules,
+            now,
+            fresh_id: &fresh_id,
+            actions: &mut actions,
+            wakers: &mut wakers,
+        };
         let answer = act(lane, &mut scene);
         let (due, idle) = (lane.due(), lane.is_idle());
         if idle {
@@ -89,71 +95,106 @@ impl Table {
         Some(Visit { answer, actions, hurry })
     }
 
-    pub(crate) fn enter(&self, key: &LaneKey, want: Want, terms: Terms, tries: bool, now: Tick) -> Visit<Enter> {
-        self.visit(key, Some(terms), now, |lane, scene| lane.enter(want, tries, scene)).expect("a lane is made")
+    pub(crate) fn enter(
+        &self,
+        key: &LaneKey,
+        want: Want,
+        terms: Terms,
+        tries: bool,
+        now: Tick,
+    ) -> Visit<Enter> {
+        self.visit(key, Some(terms), now, |lane, scene| lane.enter(want, tries, scene))
+            .expect("a lane is made")
     }
 
-    pub(crate) fn held_at_once(&self, key: &LaneKey, id: EntryId, grant: Grant, now: Tick) -> Option<Visit<Option<Handed>>> {
+    pub(crate) fn held_at_once(
+        &self,
+        key: &LaneKey,
+        id: EntryId,
+        grant: Grant,
+        now: Tick,
+    ) -> Option<Visit<Option<Handed>>> {
         self.visit(key, None, now, |lane, scene| lane.held_at_once(id, grant, scene))
     }
 
-    pub(crate) fn first_waits(&self, key: &LaneKey, id: EntryId, want: Want, terms: Terms, tries: bool) -> Visit<Arc<Waiter>> {
+    pub(crate) fn first_waits(
+        &self,
+        key: &LaneKey,
+        id: EntryId,
+        want: Want,
+        terms: Terms,
+        tries: bool,
+    ) -> Visit<Arc<Waiter>> {
         let now = self.clock.now();
-        self.visit(key, Some(terms), now, |lane, scene| lane.first_waits(id, want, tries, scene)).expect("a lane is made")
+        self.visit(key, Some(terms), now, |lane, scene| lane.first_waits(id, want, tries, scene))
+            .expect("a lane is made")
     }
 
-    /// The answer to a join that was sent at `asked`.
-    pub(crate) fn joined(&self, key: &LaneKey, id: EntryId, answer: Result<Joined>, asked: Tick) -> Visit<bool> {
-        match answer {
+    /// The answer to a join that was sent at `asked`. An entry that nobody here knows any more is disowned: it may have
+    /// been left before it was made.
+    pub(crate) fn joined(
+        &self,
+        key: &LaneKey,
+        id: EntryId,
+        answer: Result<Joined>,
+        asked: Tick,
+    ) -> Visit<()> {
+        let maybe_there = match &answer {
+            Ok(answer) => *answer != Joined::Busy,
+            Err(error) => error.retry_advice() == Retry::SameId,
+        };
+        let visit = match answer {
             Ok(Joined::Held(grant)) => self.granted(key, id, grant, Some(asked)),
             Ok(Joined::Waiting(waiting)) => self.queued(key, id, waiting, asked),
             Ok(Joined::Busy) => self.about(key, |lane, scene| {
                 lane.busy(id, scene);
-                false
+                true
             }),
             Err(error) => self.failed(key, id, &error),
+        };
+        let Visit { answer: known, mut actions, hurry } = visit;
+        if maybe_there && !known {
+            actions.push(Action::Disown(key.name.clone(), id));
         }
+        Visit { answer: (), actions, hurry }
     }
 
-    /// The answer to a renewal that was sent at `asked`.
-    pub(crate) fn renewed(&self, key: &LaneKey, id: EntryId, answer: Result<Renewed>, asked: Tick) -> Visit<bool> {
-        match answer {
+    /// The answer to a renewal that was sent at `asked`. Tells whether a held lock was lost by it. An entry that nobody here
+    /// knows any more has been left since: nothing is to be done about it.
+    pub(crate) fn renewed(
+        &self,
+        key: &LaneKey,
+        id: EntryId,
+        answer: Result<Renewed>,
+        asked: Tick,
+    ) -> Visit<bool> {
+        let visit = match answer {
             Ok(Renewed::Held(grant)) => self.granted(key, id, grant, Some(asked)),
             Ok(Renewed::Waiting(waiting)) => self.queued(key, id, waiting, asked),
-            Ok(Renewed::Gone(why)) => self.gone(key, id, why),
+            Ok(Renewed::Gone(why)) => return self.gone(key, id, why),
             Err(error) => self.failed(key, id, &error),
-        }
+        };
+        Visit { answer: false, ..visit }
     }
 
     fn failed(&self, key: &LaneKey, id: EntryId, error: &Error) -> Visit<bool> {
         let again = error.retry_advice() != Retry::Never;
-        self.about(key, |lane, scene| {
-            lane.failed(id, error, again, scene);
-            false
-        })
+        self.about(key, |lane, scene| lane.failed(id, error, again, scene))
     }
 
-    /// The entry holds. If nobody here knows it any more, it goes back.
-    pub(crate) fn granted(&self, key: &LaneKey, id: EntryId, grant: Grant, asked: Option<Tick>) -> Visit<bool> {
-        let now = self.clock.now();
-        let visit = self.visit(key, None, now, |lane, scene| {
-            lane.granted(id, grant, asked, scene);
-            false
-        });
-        visit.unwrap_or_else(|| self.unknown(key, id))
+    /// The entry holds. `false` if nobody here knows it.
+    pub(crate) fn granted(
+        &self,
+        key: &LaneKey,
+        id: EntryId,
+        grant: Grant,
+        asked: Option<Tick>,
+    ) -> Visit<bool> {
+        self.about(key, |lane, scene| lane.granted(id, grant, asked, scene))
     }
 
     fn queued(&self, key: &LaneKey, id: EntryId, waiting: Waiting, asked: Tick) -> Visit<bool> {
-        let now = self.clock.now();
-        let visit = self.visit(key, None, now, |lane, scene| lane.queued(id, waiting, asked, scene));
-        match visit {
-            Some(visit) if visit.answer => Visit { answer: false, ..visit },
-            Some(mut visit) => {
-                visit.actions.extend(self.unknown(key, id).actions);
-                Visit { answer: false, ..visit }
-            }
-            None => self.unknown(key, id),
-        }
+        self.about(key, |lane, scene| lane.queued(id, waiting, asked, scene))
     }
 
     /// The entry is not at the store any more. The answer tells whether a held lock was lost by it.
@@ -164,11 +205,6 @@ impl Table {
     fn about(&self, key: &LaneKey, act: impl FnOnce(&mut Lane, &mut Scene<'_>) -> bool) -> Visit<bool> {
         let visit = self.visit(key, None, self.clock.now(), act);
         visit.unwrap_or(Visit { answer: false, actions: Vec::new(), hurry: false })
-    }
-
-    fn unknown(&self, key: &LaneKey, id: EntryId) -> Visit<bool> {
-        let until = self.clock.now() + self.rules.lease;
-        Visit { answer: false, actions: vec![Action::Leave(key.name.clone(), id, until)], hurry: false }
     }
 
     pub(crate) fn release(&self, key: &LaneKey, hold: &Arc<Hold>, now: Tick) -> Visit<Released> {
@@ -248,7 +284,7 @@ impl Table {
     }
 
     /// How many lanes there are: nothing must be left when nothing is held.
-    #[cfg(test)]
+    #[cfg(all(test, shuttle))]
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|s| lock(s)).map(|s| s.queue.len() + s.barge.len() + s.solo.len()).sum()
     }
@@ -282,8 +318,16 @@ impl Shard {
 
     fn look(&mut self, table: &Table, now: Tick, actions: &mut Vec<Action>) -> u64 {
         let (mut lost, mut due) = (0, Tick::NEVER);
-        self.each(table, now, actions, |lane| lane.due() <= now, |lane, scene| lost += u64::from(lane.look(scene)));
-        for lane in self.queue.values().chain(self.barge.values()).chain(self.solo.values().map(|(_, lane)| lane)) {
+        self.each(
+            table,
+            now,
+            actions,
+            |lane| lane.due() <= now,
+            |lane, scene| lost += u64::from(lane.look(scene)),
+        );
+        for lane in
+            self.queue.values().chain(self.barge.values()).chain(self.solo.values().map(|(_, lane)| lane))
+        {
             due = due.min(lane.due());
         }
         self.due = Some(due);
@@ -305,7 +349,10 @@ impl Shard {
             if wanted(lane) {
                 let key = LaneKey { name: name.clone(), kind };
                 let rules = &table.rules;
-                act(lane, &mut Scene { key: &key, rules, now, fresh_id: &fresh_id, actions, wakers: &mut wakers });
+                act(
+                    lane,
+                    &mut Scene { key: &key, rules, now, fresh_id: &fresh_id, actions, wakers: &mut wakers },
+                );
             }
             !lane.is_idle()
         };

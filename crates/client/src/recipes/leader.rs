@@ -44,7 +44,11 @@ pub struct Leader {
 
 impl Leader {
     pub(crate) fn new(client: &Client, name: Result<Name>) -> Self {
-        Leader { client: client.clone(), engine: client.engine.clone(), claim: client.claim(name, Want::Exclusive) }
+        Leader {
+            client: client.clone(),
+            engine: client.engine.clone(),
+            claim: client.claim(name, Want::Exclusive),
+        }
     }
 
     claim_options!();
@@ -67,7 +71,7 @@ impl Leader {
     /// Who leads now.
     pub async fn current(&self) -> Result<Option<EntryView>> {
         let name = self.claim.checked_name(&self.engine)?;
-        let snapshot = self.engine.ask(|s| s.inspect(name)).await?;
+        let snapshot = self.engine.ask(|s| s.inspect(name.clone())).await?;
         Ok(snapshot.holders.into_iter().next())
     }
 
@@ -77,7 +81,7 @@ impl Leader {
         let name = self.claim.checked_name(&self.engine)?;
         let prefix = name.as_str().to_owned();
         // Watch first, look then: no change falls between.
-        let mut events = self.engine.ask(|s| s.watch(prefix)).await?;
+        let mut events = self.engine.ask(|s| s.watch(prefix.clone())).await?;
         let first = self.current().await?;
         let (tell, changes) = mpsc::channel(1);
         let this = self.clone();

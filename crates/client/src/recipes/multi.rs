@@ -74,7 +74,14 @@ pub struct Multi {
 impl Multi {
     pub(crate) fn new(client: &Client, parts: impl IntoIterator<Item = Part>) -> Self {
         let parts = ordered(parts.into_iter().map(|part| Ok((client.full_name(part.name?)?, part.want?))));
-        Multi { engine: client.engine.clone(), parts, lease: None, order: Order::Queue, owner: None, reentrant: false }
+        Multi {
+            engine: client.engine.clone(),
+            parts,
+            lease: None,
+            order: Order::Queue,
+            owner: None,
+            reentrant: false,
+        }
     }
 
     /// A fixed lease for each part: each ends by itself this long after it was taken.
@@ -164,7 +171,9 @@ fn ordered(parts: impl Iterator<Item = Result<(Name, Want)>>) -> Result<Vec<(Nam
             }
             _ => {
                 let what = "a multi-lock names the same lock in two ways that don't go together";
-                return Err(Error::new(Kind::Invalid, what).on(&name).advice("give each name one kind and one limit"));
+                return Err(Error::new(Kind::Invalid, what)
+                    .on(&name)
+                    .advice("give each name one kind and one limit"));
             }
         };
         ordered.insert(name, want);

@@ -74,8 +74,8 @@ impl Semaphore {
     pub async fn set_limit(&mut self, limit: u32) -> Result<()> {
         Want::permits(1, limit)?;
         let name = self.claim.checked_name(&self.engine)?;
-        let asked = name.clone();
-        self.engine.ask(|s| s.set_limit(asked, limit)).await.map_err(|e| self.engine.explain(e, &name))?;
+        let asked = self.engine.ask(|s| s.set_limit(name.clone(), limit)).await;
+        asked.map_err(|e| self.engine.explain(e, &name))?;
         self.limit = limit;
         Ok(())
     }

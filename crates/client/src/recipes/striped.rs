@@ -114,7 +114,9 @@ fn stripe_names(name: Result<Name>, count: u32) -> Result<Vec<Name>> {
     let name = name?;
     if count == 0 || count > Striped::MOST {
         let what = format!("a striped lock can't have {count} stripes");
-        return Err(Error::new(Kind::Invalid, what).on(&name).advice(format!("choose 1 to {}", Striped::MOST)));
+        return Err(Error::new(Kind::Invalid, what)
+            .on(&name)
+            .advice(format!("choose 1 to {}", Striped::MOST)));
     }
     (0..count).map(|at| Name::new(format!("{name}[{at}/{count}]"))).collect()
 }

@@ -12,39 +12,39 @@ use leasehold_memory::Memory;
 
 /// What was asked of a store so far.
 #[derive(Debug, Default)]
-pub struct Counts {
-    pub joins: AtomicU64,
-    pub leaves: AtomicU64,
-    pub renewal_batches: AtomicU64,
-    pub renewals: AtomicU64,
+pub(crate) struct Counts {
+    pub(crate) joins: AtomicU64,
+    pub(crate) leaves: AtomicU64,
+    pub(crate) renewal_batches: AtomicU64,
+    pub(crate) renewals: AtomicU64,
 }
 
 impl Counts {
-    pub fn joins(&self) -> u64 {
+    pub(crate) fn joins(&self) -> u64 {
         self.joins.load(Ordering::SeqCst)
     }
 
-    pub fn leaves(&self) -> u64 {
+    pub(crate) fn leaves(&self) -> u64 {
         self.leaves.load(Ordering::SeqCst)
     }
 
-    pub fn renewal_batches(&self) -> u64 {
+    pub(crate) fn renewal_batches(&self) -> u64 {
         self.renewal_batches.load(Ordering::SeqCst)
     }
 
-    pub fn renewals(&self) -> u64 {
+    pub(crate) fn renewals(&self) -> u64 {
         self.renewals.load(Ordering::SeqCst)
     }
 }
 
 /// A memory store that counts.
-pub struct Counting {
+pub(crate) struct Counting {
     inner: Arc<Memory>,
-    pub counts: Arc<Counts>,
+    pub(crate) counts: Arc<Counts>,
 }
 
 impl Counting {
-    pub fn over(inner: Arc<Memory>) -> Arc<Self> {
+    pub(crate) fn over(inner: Arc<Memory>) -> Arc<Self> {
         Arc::new(Counting { inner, counts: Arc::default() })
     }
 }
@@ -118,7 +118,7 @@ impl Session for CountingSession {
 }
 
 /// Waits until it is so; a minute is longer than any of it takes on the slowest machine.
-pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !so().await {
         assert!(start.elapsed() < Duration::from_secs(60), "it never came to pass that {what}");

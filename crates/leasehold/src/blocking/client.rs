@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_client::{ClientBuilder, EntryView, Event, IntoName, Label, Part, Result, SessionId, Snapshot, Token, Traits};
+use leasehold_client::{
+    ClientBuilder, EntryView, Event, IntoName, Label, Part, Result, SessionId, Snapshot, Token, Traits,
+};
 
 use super::recipes::{Leader, Multi, Mutex, RwLock, Semaphore, Striped};
 use super::runtime::Runtime;

@@ -28,7 +28,9 @@ impl Runtime {
             .thread_name("leasehold")
             .enable_all()
             .build()
-            .map_err(|e| Error::new(Kind::Unavailable, "the client's thread could not be started").because(e))?;
+            .map_err(|e| {
+                Error::new(Kind::Unavailable, "the client's thread could not be started").because(e)
+            })?;
         Ok(Runtime(Arc::new(Inner(Some(runtime)))))
     }
 
