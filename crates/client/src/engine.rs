@@ -148,12 +148,16 @@ impl Engine {
         let tries = matches!(patience, Patience::Try | Patience::Within(Duration::ZERO));
         let key = self.lane_for(claim, name, want);
         let terms = Terms { lease: claim.lease_or(self.table.rules.lease), barges: claim.barges() };
-        let waiting = match self.enter(&key, want, terms, tries, asked) {
-            Entered::Held(handed) => return Ok(Some(Guard::new(self.clone(), key, handed, want, asked))),
+        let waiting = match self.enter(key, want, terms, tries, asked) {
+            Entered::Held(key, handed) => {
+                return Ok(Some(Guard::new(self.clone(), key, handed, want, asked)));
+            }
             Entered::Busy => return Ok(None),
-            Entered::Waiting(waiting) => waiting
-                .instrument(tracing::debug_span!(target: "leasehold", "wait", %name, want = want.as_str())),
+            Entered::Waiting(waiting) => waiting,
         };
+        let key = waiting.key.clone();
+        let waiting = waiting
+            .instrument(tracing::debug_span!(target: "leasehold", "wait", %name, want = want.as_str()));
         let outcome = match patience {
             Patience::Within(d) if !tries => match tokio::time::timeout(d, waiting).await {
                 Ok(outcome) => outcome,
@@ -215,42 +219,44 @@ impl Engine {
     }
 
     /// The part of a claim that needs no waiting: everything, if the store answers on the spot.
-    fn enter(self: &Arc<Self>, key: &LaneKey, want: Want, terms: Terms, tries: bool, asked: Tick) -> Entered {
-        let visit = self.table.enter(key, want, terms, tries, asked);
-        let ask = match self.settle(visit) {
-            Enter::Now(handed) => return Entered::Held(handed),
+    fn enter(self: &Arc<Self>, key: LaneKey, want: Want, terms: Terms, tries: bool, asked: Tick) -> Entered {
+        let visit = self.table.enter(&key, want, terms, tries, asked);
+        let request = match self.settle(visit) {
+            Enter::Now(handed) => return Entered::Held(key, handed),
             Enter::Busy => return Entered::Busy,
             Enter::Wait(waiter) => return Entered::Waiting(self.waiting(key, waiter)),
-            Enter::First(ask) => ask,
+            Enter::First(request) => request,
         };
-        let id = ask.id;
-        let first = self.join(ask);
+        let (id, LaneKey { name, kind }) = (request.id, key);
+        let (name, first) = self.join(request.on(name));
+        let key = LaneKey { name, kind };
         if let Asked::Answered(Ok(Joined::Held(grant))) = &first
-            && let Some(visit) = self.table.held_at_once(key, id, *grant, asked)
+            && let Some(visit) = self.table.held_at_once(&key, id, *grant, asked)
             && let Some(handed) = self.settle(visit)
         {
-            return Entered::Held(handed);
+            return Entered::Held(key, handed);
         }
-        let waiter = self.settle(self.table.first_waits(key, id, want, terms, tries));
-        let waiting = self.waiting(key, waiter);
-        self.joined(key, id, first, asked);
+        let waiter = self.settle(self.table.first_waits(&key, id, want, terms, tries));
+        let waiting = self.waiting(key.clone(), waiter);
+        self.joined(&key, id, first, asked);
         if self.check_open().is_err() {
             self.end_lanes(Lost::SessionGone, Some(&closed()));
         }
         Entered::Waiting(waiting)
     }
 
-    fn waiting(self: &Arc<Self>, key: &LaneKey, waiter: Arc<Waiter>) -> WaitingTask {
-        WaitingTask { engine: self.clone(), key: key.clone(), waiter, done: false }
+    fn waiting(self: &Arc<Self>, key: LaneKey, waiter: Arc<Waiter>) -> WaitingTask {
+        WaitingTask { engine: self.clone(), key, waiter, done: false }
     }
 
-    /// Asks the store, and looks once whether it has answered.
-    fn join(&self, ask: Ask) -> Asked<Joined> {
+    /// Asks the store, and looks once whether it has answered. The name comes back.
+    fn join(&self, ask: Ask) -> (Name, Asked<Joined>) {
         if let Some(answer) = self.session.join_now(&ask) {
-            return Asked::Answered(answer);
+            return (ask.name, Asked::Answered(answer));
         }
+        let name = ask.name.clone();
         let _context = self.runtime.enter();
-        Asked::new(self.session.clone().join(ask))
+        (name, Asked::new(self.session.clone().join(ask)))
     }
 
     fn leave(&self, name: &Name, id: EntryId) -> Asked<Left> {
@@ -318,7 +324,7 @@ impl Engine {
             match action {
                 Action::Join(key, ask) => {
                     let (id, asked) = (ask.id, self.now());
-                    let answer = self.join(ask);
+                    let (_, answer) = self.join(ask);
                     self.joined(&key, id, answer, asked);
                 }
                 Action::Leave(name, id, until) => self.leave_in_background(&name, id, until),
@@ -581,7 +587,7 @@ fn closed() -> Error {
 }
 
 enum Entered {
-    Held(Handed),
+    Held(LaneKey, Handed),
     Busy,
     Waiting(WaitingTask),
 }

@@ -233,6 +233,18 @@ impl Queue {
         left
     }
 
+    /// As [`leave`](Queue::leave), for the holder whom nobody waits for: nothing has to be decided and nobody has to be
+    /// told, so not even the time is needed. `false` if it is not so; then nothing has happened.
+    pub fn leave_alone(&mut self, id: EntryId) -> bool {
+        let alone = self.bargers.is_empty()
+            && matches!(self.entries.as_slice(), [only] if only.id == id && only.grant.is_some());
+        if alone {
+            self.entries.clear();
+            self.limit = None;
+        }
+        alone
+    }
+
     /// A writer becomes a reader in its place.
     pub fn downgrade(&mut self, id: EntryId, policy: Policy, now: Now, out: &mut Effects) -> Left {
         self.expire(policy, now, out);

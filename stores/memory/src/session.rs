@@ -30,6 +30,9 @@ impl MemorySession {
     }
 
     fn leave_at_once(&self, name: &Name, id: EntryId) -> Left {
+        if self.store.state.leave_alone(name, id) {
+            return Left::Done;
+        }
         self.on(name, |at, out| at.queue.leave(id, POLICY, at.now, out))
     }
 

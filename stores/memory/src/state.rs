@@ -7,7 +7,7 @@ use leasehold_core::name::NameMap;
 use leasehold_core::queue::{Effects, Now, Policy, Queue};
 use leasehold_core::traits::Death;
 use leasehold_core::view::Snapshot;
-use leasehold_core::{Clock, Name};
+use leasehold_core::{Clock, EntryId, Name};
 
 use crate::wake::Wake;
 
@@ -16,6 +16,9 @@ pub const POLICY: Policy = Policy { death: Death::LeaseEnd, block: 1024 };
 
 /// Enough that clients on different names rarely meet.
 const SHARDS: usize = 64;
+
+/// How many idle queues a shard keeps.
+const IDLE: usize = 64;
 
 /// All queues of a store.
 #[derive(Debug)]
@@ -31,9 +34,46 @@ pub struct State {
 #[derive(Debug, Default)]
 struct Shard {
     queues: NameMap<Queue>,
+    /// How many queues nobody uses. They are kept for their names' next time, up to a number.
+    idle: usize,
     /// The highest token of any queue that was removed: a name that comes back starts above it, whatever the wall
-    /// clock did in between. So a finished lock leaves nothing behind.
+    /// clock did in between. So finished locks leave nothing behind.
     floor: u64,
+}
+
+impl Shard {
+    /// Does something to the queue of a name, and forgets idle ones when there are many.
+    fn visit<T>(&mut self, name: &Name, act: impl FnOnce(&mut Queue) -> T) -> T {
+        let (answer, was_idle, idle) = match self.queues.get_mut(name) {
+            Some(queue) => {
+                let was_idle = queue.is_idle();
+                (act(queue), was_idle, queue.is_idle())
+            }
+            None => {
+                // A new one never counted as idle.
+                let mut queue = Queue { last: self.floor, ..Queue::default() };
+                let (answer, idle) = (act(&mut queue), queue.is_idle());
+                self.queues.insert(name.clone(), queue);
+                (answer, false, idle)
+            }
+        };
+        self.idle = self.idle + usize::from(idle) - usize::from(was_idle);
+        if self.idle > IDLE {
+            self.tidy();
+        }
+        answer
+    }
+
+    fn tidy(&mut self) {
+        let floor = &mut self.floor;
+        self.queues.retain(|_, queue| {
+            if queue.is_idle() {
+                *floor = queue.last.max(*floor);
+            }
+            !queue.is_idle()
+        });
+        self.idle = 0;
+    }
 }
 
 /// One queue at one moment.
@@ -56,20 +96,7 @@ impl State {
         let answer = {
             let now = self.now();
             let mut shard = self.shard(name);
-            let floor = shard.floor;
-            let queue = match shard.queues.get_mut(name) {
-                Some(queue) => queue,
-                None => shard
-                    .queues
-                    .entry(name.clone())
-                    .or_insert_with(|| Queue { last: floor, ..Queue::default() }),
-            };
-            let answer = event(At { queue, now }, &mut out);
-            if queue.is_idle() {
-                let last = queue.last;
-                shard.queues.remove(name);
-                shard.floor = floor.max(last);
-            }
+            let answer = shard.visit(name, |queue| event(At { queue, now }, &mut out));
             // Under the mutex, so that watchers see what happens to a lock in the order in which it does.
             if let Some(events) = out.events.take() {
                 self.wake.publish(name, now.wall, events);
@@ -78,6 +105,11 @@ impl State {
         };
         self.wake.deliver(name, out.notes);
         answer
+    }
+
+    /// The usual release: of a lock that nobody else wants, while nobody watches.
+    pub(crate) fn leave_alone(&self, name: &Name, id: EntryId) -> bool {
+        !self.wake.is_watched() && self.shard(name).visit(name, |queue| queue.leave_alone(id))
     }
 
     /// Applies an event to every queue in turn.
@@ -91,13 +123,18 @@ impl State {
     /// A page of the names in use, in byte order.
     pub(crate) fn page(&self, prefix: &str, after: Option<&Name>, most: usize) -> Vec<Snapshot> {
         let now = self.now();
-        let wanted =
-            |name: &Name| name.as_str().starts_with(prefix) && after.is_none_or(|after| name > after);
+        let wanted = |name: &Name, queue: &Queue| {
+            !queue.is_idle() && name.as_str().starts_with(prefix) && after.is_none_or(|after| name > after)
+        };
         let mut page = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
             page.extend(
-                shard.queues.iter().filter(|(name, _)| wanted(name)).map(|(name, q)| q.snapshot(name, now)),
+                shard
+                    .queues
+                    .iter()
+                    .filter(|(name, queue)| wanted(name, queue))
+                    .map(|(name, q)| q.snapshot(name, now)),
             );
         }
         page.sort_by(|a, b| a.name.cmp(&b.name));

@@ -151,7 +151,7 @@ impl World {
             Enter::Now(handed) => return Ok(Some(handed)),
             Enter::Busy => return Ok(None),
             Enter::Wait(waiter) => return Err(waiter),
-            Enter::First(ask) => ask,
+            Enter::First(request) => request.on(name()),
         };
         let (me, label) = (Self::session(client), Label::new("c"));
         let answer = self.at_store(|q, now, out| q.join(me, &label, &ask, POLICY, now, out));
@@ -221,7 +221,7 @@ impl World {
 
     fn must_be_empty(&self) {
         assert!(lock(&self.queue).is_idle(), "an entry stayed at the store");
-        assert_eq!(self.tables.iter().map(Table::len).sum::<usize>(), 0, "a lane stayed in a client");
+        assert_eq!(self.tables.iter().map(Table::busy).sum::<usize>(), 0, "a lane stayed in a client");
     }
 }
 

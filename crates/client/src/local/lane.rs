@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::store::{Ask, Grant, Otherwise, Term, Waiting};
 use leasehold_core::traits::Death;
 use leasehold_core::view::Lost;
-use leasehold_core::{Backoff, EntryId, Error, Kind, Lease, Tick, Token, TokenBlock, Want};
+use leasehold_core::{Backoff, EntryId, Error, Kind, Lease, Name, Tick, Token, TokenBlock, Want};
 
 use super::hold::Hold;
 use super::waiter::{Handed, Outcome, Waiter, Wakers};
@@ -19,6 +19,8 @@ pub(crate) struct Lane {
     terms: Terms,
     /// A solo lane's first entry has the lane's id; later ones must differ, for a late `leave` may be under way.
     asked_before: bool,
+    /// The last hold, to be used again if no guard has it any more.
+    spare: Option<Arc<Hold>>,
 }
 
 pub(crate) enum Stage {
@@ -75,6 +77,22 @@ pub(crate) struct Scene<'a> {
     pub(crate) wakers: &'a mut Wakers,
 }
 
+/// An [`Ask`] without its name, which the caller has.
+pub(crate) struct Request {
+    pub(crate) id: EntryId,
+    want: Want,
+    lease: Lease,
+    place: Duration,
+    otherwise: Otherwise,
+}
+
+impl Request {
+    pub(crate) fn on(self, name: Name) -> Ask {
+        let Request { id, want, lease, place, otherwise } = self;
+        Ask { name, id, want, lease, place, otherwise }
+    }
+}
+
 /// What becomes of a claim that comes to a lane.
 pub(crate) enum Enter {
     /// It holds: it joined a lease that this client has.
@@ -82,14 +100,14 @@ pub(crate) enum Enter {
     /// It can't hold at once, and it did not want to wait.
     Busy,
     /// It is the first: the caller asks the store.
-    First(Ask),
+    First(Request),
     /// It waits.
     Wait(Arc<Waiter>),
 }
 
 impl Lane {
     pub(crate) fn new(terms: Terms) -> Self {
-        Lane { stage: Stage::Idle, waiting: VecDeque::new(), terms, asked_before: false }
+        Lane { stage: Stage::Idle, waiting: VecDeque::new(), terms, asked_before: false, spare: None }
     }
 
     /// Whether the lane can be forgotten.
@@ -154,7 +172,8 @@ impl Lane {
         if asking.id != id {
             return None;
         }
-        let mut held = Held::new(asking, &self.terms.lease, grant, scene);
+        let hold = fresh_hold(&mut self.spare, asking, grant);
+        let mut held = Held::new(asking, hold, &self.terms.lease, grant, scene);
         if !held.hold.is_good(scene.now) {
             return None;
         }
@@ -213,7 +232,8 @@ impl Lane {
                         more_tokens: false,
                     }));
                 } else {
-                    let held = Held::new(asking, &self.terms.lease, grant, scene);
+                    let hold = fresh_hold(&mut self.spare, asking, grant);
+                    let held = Held::new(asking, hold, &self.terms.lease, grant, scene);
                     self.stage = Stage::Held(held);
                     self.notice_the_end(scene);
                     self.hand_out(scene);
@@ -399,7 +419,7 @@ impl Lane {
                     asking.trouble = asking.trouble.or(Some((asking.asked, 0)));
                     asking.due = asking.giving_up_at(scene).min(again);
                     let ask = self.terms.ask(asking, scene);
-                    scene.actions.push(Action::Join(scene.key.clone(), ask));
+                    scene.actions.push(Action::Join(scene.key.clone(), ask.on(scene.key.name.clone())));
                 }
             }
             Stage::Held(held) if held.due <= scene.now => {
@@ -508,7 +528,9 @@ impl Lane {
         match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Held(held) => {
                 held.hold.released();
-                Released::Leave(held.hold.id)
+                let id = held.hold.id;
+                self.spare = Some(held.hold);
+                Released::Leave(id)
             }
             other => {
                 self.stage = other;
@@ -546,10 +568,10 @@ impl Lane {
         let want = next.want;
         let tries = self.waiting.iter().all(|w| w.tries);
         let ask = self.ask(want, tries, false, scene);
-        scene.actions.push(Action::Join(scene.key.clone(), ask));
+        scene.actions.push(Action::Join(scene.key.clone(), ask.on(scene.key.name.clone())));
     }
 
-    fn ask(&mut self, want: Want, tries: bool, first_call: bool, scene: &Scene<'_>) -> Ask {
+    fn ask(&mut self, want: Want, tries: bool, first_call: bool, scene: &Scene<'_>) -> Request {
         let id = match scene.key.kind {
             LaneKind::Solo(id) if !self.asked_before => id,
             _ => (scene.fresh_id)(),
@@ -591,14 +613,13 @@ impl Asking {
 }
 
 impl Terms {
-    fn ask(&self, asking: &Asking, scene: &Scene<'_>) -> Ask {
+    fn ask(&self, asking: &Asking, scene: &Scene<'_>) -> Request {
         let otherwise = match self.barges {
             _ if asking.tries => Otherwise::GoAway,
             true => Otherwise::Barge,
             false => Otherwise::Queue,
         };
-        let (name, place) = (scene.key.name.clone(), scene.rules.lease);
-        Ask { name, id: asking.id, want: asking.want, lease: self.lease, place, otherwise }
+        Request { id: asking.id, want: asking.want, lease: self.lease, place: scene.rules.lease, otherwise }
     }
 }
 
@@ -614,8 +635,7 @@ pub(crate) enum Released {
 }
 
 impl Held {
-    fn new(asking: &Asking, lease: &Lease, grant: Grant, scene: &Scene<'_>) -> Self {
-        let hold = Arc::new(Hold::new(asking.id, grant, asking.asked));
+    fn new(asking: &Asking, hold: Arc<Hold>, lease: &Lease, grant: Grant, scene: &Scene<'_>) -> Self {
         let due = next_renewal(lease, grant, asking.asked, scene.now);
         Held {
             hold,
@@ -668,6 +688,22 @@ impl Held {
     fn try_again_soon(&mut self, lease: &Lease, scene: &Scene<'_>) {
         let pause = (lease.length() / 15).clamp(Duration::from_millis(1), Duration::from_secs(1));
         self.due = self.due.min(scene.now + pause);
+    }
+}
+
+/// Allocating one is a good part of what a lock costs; most names are locked again and again.
+fn fresh_hold(spare: &mut Option<Arc<Hold>>, asking: &Asking, grant: Grant) -> Arc<Hold> {
+    let fresh = Hold::new(asking.id, grant, asking.asked);
+    let mut hold = match spare.take() {
+        Some(hold) => hold,
+        None => return Arc::new(fresh),
+    };
+    match Arc::get_mut(&mut hold) {
+        Some(unused) => {
+            *unused = fresh;
+            hold
+        }
+        None => Arc::new(fresh),
     }
 }
 

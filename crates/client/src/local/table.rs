@@ -16,6 +16,9 @@ use crate::sync::{Arc, Mutex, lock};
 
 const SHARDS: usize = 64;
 
+/// How many idle lanes a shard keeps.
+const IDLE: usize = 64;
+
 pub(crate) struct Table {
     shards: Vec<Mutex<Shard>>,
     pub(crate) rules: Rules,
@@ -31,6 +34,9 @@ struct Shard {
     queue: NameMap<Lane>,
     barge: NameMap<Lane>,
     solo: HashMap<EntryId, (Name, Lane)>,
+    /// How many lanes have nothing to do. They are kept for their names' next time: making and removing one costs as much
+    /// as the rest of a lock.
+    idle: usize,
     /// No lane of this shard is due before.
     due: Option<Tick>,
 }
@@ -59,7 +65,7 @@ impl Table {
         &self.shards[(name.stable_hash() >> 64) as usize % SHARDS]
     }
 
-    /// Does something to a lane, makes it if there is none (and `make` says so), and forgets it if nothing is left of it.
+    /// Does something to a lane, makes it if there is none (and `make` says so), and forgets idle ones when there are many.
     fn visit<T>(
         &self,
         key: &LaneKey,
@@ -70,24 +76,13 @@ impl Table {
         let mut actions = Vec::new();
         let mut wakers = Wakers::default();
         let fresh_id = || self.fresh_id();
+        let act = |lane: &mut Lane| {
+            let (rules, actions, wakers) = (&self.rules, &mut actions, &mut wakers);
+            let answer = act(lane, &mut Scene { key, rules, now, fresh_id: &fresh_id, actions, wakers });
+            (answer, lane.due(), lane.is_idle())
+        };
         let mut shard = lock(self.shard(&key.name));
-        let lane = match make {
-            None => shard.find(key)?,
-            Some(terms) => shard.find_or_make(key, terms),
-        };
-        let mut scene = Scene {
-            key,
-            rules: &self.rules,
-            now,
-            fresh_id: &fresh_id,
-            actions: &mut actions,
-            wakers: &mut wakers,
-        };
-        let answer = act(lane, &mut scene);
-        let (due, idle) = (lane.due(), lane.is_idle());
-        if idle {
-            shard.forget(key);
-        }
+        let (answer, due, idle) = shard.visit(key, make, act)?;
         shard.due = Some(shard.due.map_or(due, |d| d.min(due)));
         drop(shard);
         wakers.wake();
@@ -283,36 +278,69 @@ impl Table {
         (actions, lost)
     }
 
-    /// How many lanes there are: nothing must be left when nothing is held.
+    /// How many lanes have something to do: none when nothing is held and nobody waits.
     #[cfg(all(test, shuttle))]
-    pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|s| lock(s)).map(|s| s.queue.len() + s.barge.len() + s.solo.len()).sum()
+    pub(crate) fn busy(&self) -> usize {
+        let busy = |lane: &&Lane| !lane.is_idle();
+        let count = |s: &Shard| {
+            s.queue.values().filter(busy).count() + s.barge.values().filter(busy).count() + s.solo.len()
+        };
+        self.shards.iter().map(|shard| count(&lock(shard))).sum()
     }
 }
 
 impl Shard {
-    fn find(&mut self, key: &LaneKey) -> Option<&mut Lane> {
-        match key.kind {
+    /// Does something to a lane: one that has something to do, or whatever is there or can be made.
+    fn visit<T>(
+        &mut self,
+        key: &LaneKey,
+        make: Option<Terms>,
+        act: impl FnOnce(&mut Lane) -> (T, Tick, bool),
+    ) -> Option<(T, Tick, bool)> {
+        let found = match key.kind {
             LaneKind::Queue => self.queue.get_mut(&key.name),
             LaneKind::Barge => self.barge.get_mut(&key.name),
             LaneKind::Solo(id) => self.solo.get_mut(&id).map(|(_, lane)| lane),
+        };
+        let (done, was_idle) = match found {
+            Some(lane) if make.is_none() && lane.is_idle() => return None,
+            Some(lane) => {
+                let was_idle = lane.is_idle();
+                (act(lane), was_idle)
+            }
+            None => {
+                // A new one never counted as idle.
+                let mut lane = Lane::new(make?);
+                let done = act(&mut lane);
+                self.keep(key, lane);
+                (done, false)
+            }
+        };
+        let idle = done.2;
+        self.idle = self.idle + usize::from(idle) - usize::from(was_idle);
+        if idle {
+            self.tidy(key.kind);
+        }
+        Some(done)
+    }
+
+    fn keep(&mut self, key: &LaneKey, lane: Lane) {
+        match key.kind {
+            LaneKind::Queue => drop(self.queue.insert(key.name.clone(), lane)),
+            LaneKind::Barge => drop(self.barge.insert(key.name.clone(), lane)),
+            LaneKind::Solo(id) => drop(self.solo.insert(id, (key.name.clone(), lane))),
         }
     }
 
-    fn find_or_make(&mut self, key: &LaneKey, terms: Terms) -> &mut Lane {
-        let make = || Lane::new(terms);
-        match key.kind {
-            LaneKind::Queue => self.queue.entry(key.name.clone()).or_insert_with(make),
-            LaneKind::Barge => self.barge.entry(key.name.clone()).or_insert_with(make),
-            LaneKind::Solo(id) => &mut self.solo.entry(id).or_insert_with(|| (key.name.clone(), make())).1,
-        }
-    }
-
-    fn forget(&mut self, key: &LaneKey) {
-        match key.kind {
-            LaneKind::Queue => drop(self.queue.remove(&key.name)),
-            LaneKind::Barge => drop(self.barge.remove(&key.name)),
-            LaneKind::Solo(id) => drop(self.solo.remove(&id)),
+    /// A lane of this kind has become idle.
+    fn tidy(&mut self, kind: LaneKind) {
+        if let LaneKind::Solo(id) = kind {
+            self.solo.remove(&id);
+            self.idle -= 1;
+        } else if self.idle > IDLE {
+            self.queue.retain(|_, lane| !lane.is_idle());
+            self.barge.retain(|_, lane| !lane.is_idle());
+            self.idle = 0;
         }
     }
 
@@ -359,6 +387,7 @@ impl Shard {
         self.queue.retain(|name, lane| visit(name, LaneKind::Queue, lane));
         self.barge.retain(|name, lane| visit(name, LaneKind::Barge, lane));
         self.solo.retain(|id, (name, lane)| visit(name, LaneKind::Solo(*id), lane));
+        self.idle = 0;
         wakers.wake();
     }
 }
