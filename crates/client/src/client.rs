@@ -255,6 +255,14 @@ impl Client {
         self.engine.id
     }
 
+    /// A file that keeps this client's session alive for as long as anybody has it open, even if this process is killed: hand
+    /// it to a helper process that has to clean up before others may hold the locks. `None` on stores whose sessions
+    /// can't be lent (all but `file:`).
+    #[cfg(unix)]
+    pub fn lifeline(&self) -> Option<std::os::fd::OwnedFd> {
+        self.engine.session.lifeline()
+    }
+
     /// Gives everything back and ends the session. Guards that still exist are lost; what is asked of the client from now on is
     /// refused.
     ///

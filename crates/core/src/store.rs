@@ -101,6 +101,13 @@ pub trait Session: Send + Sync + 'static {
     /// What happens from now on to names that start with `prefix`.
     fn watch(self: Arc<Self>, prefix: String) -> Pending<Events>;
 
+    /// A file that keeps the session alive for as long as anybody has it open, also after this process is gone: for a
+    /// helper process that has to clean up before the locks go to others. `None` where a session can't be lent.
+    #[cfg(unix)]
+    fn lifeline(&self) -> Option<std::os::fd::OwnedFd> {
+        None
+    }
+
     /// Ends the presence: every entry of the session leaves its queue. Repeating it does nothing.
     fn close(self: Arc<Self>) -> Pending<()>;
 }

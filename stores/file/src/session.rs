@@ -396,6 +396,12 @@ impl Session for FileSession {
         ready(self.usable().and_then(|()| watchers::watch(self.folder.clone(), prefix)))
     }
 
+    fn lifeline(&self) -> Option<OwnedFd> {
+        let life = self.life();
+        // Closed on exec unless the caller hands it over: it must not leak into children by accident.
+        life.as_ref().and_then(|life| rustix::io::fcntl_dupfd_cloexec(life.fifo.get_ref(), 3).ok())
+    }
+
     fn close(self: Arc<Self>) -> Pending<()> {
         Box::pin(self.close_now())
     }

@@ -40,7 +40,7 @@ fn eight_times_two_hundred_increments_are_exact() {
 #[test]
 fn twenty_killed_at_random_moments_harm_nobody_else() {
     const PROCESSES: usize = 8;
-    const ROUNDS: usize = 40;
+    const ROUNDS: usize = 200;
     const KILLS: usize = 20;
     let house = House::new();
     std::fs::write(house.path("log"), "0\n").expect("a file");
@@ -72,7 +72,7 @@ fn twenty_killed_at_random_moments_harm_nobody_else() {
         scope.spawn(|| {
             let mut kills = 0;
             while kills < KILLS && !over.load(Ordering::Relaxed) {
-                thread::sleep(Duration::from_micros(random.below(20_000)));
+                thread::sleep(Duration::from_micros(random.below(200_000)));
                 let victim = running[random.below(PROCESSES as u64) as usize].lock().expect("unpoisoned");
                 if let Some(pid) = *victim {
                     kills += usize::from(kill_process(pid, Signal::KILL).is_ok());

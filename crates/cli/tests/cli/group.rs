@@ -93,6 +93,23 @@ fn a_killed_runner_takes_the_commands_own_children_with_it() {
 }
 
 #[test]
+fn the_next_holder_never_meets_what_a_killed_runner_left() {
+    let house = House::new();
+    for _ in 0..10 {
+        let script = "rm -f met; sleep 1000 > /dev/null 2>&1 & echo $! > pid; wait";
+        let running = house.start(["run", "x", "--", "sh", "-c", script]);
+        until("the command runs", || house.read("pid").ends_with('\n'));
+        until("the guard stands by", || guard_of(&running));
+        let next =
+            house.start(["run", "x", "--", "sh", "-c", "kill -0 $(cat pid) 2> /dev/null && exit 9; rm pid"]);
+        until("the next one waits", || house.waiters("x") == 1);
+        running.signal(Signal::KILL);
+        running.done().expect(-9);
+        next.done().expect(0);
+    }
+}
+
+#[test]
 fn a_stopped_command_hears_that_it_should_end() {
     let house = House::new();
     let running = house.start([

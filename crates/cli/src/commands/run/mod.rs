@@ -49,7 +49,8 @@ async fn run_with(client: &Client, plan: &Plan, signals: &mut Signals) -> Done {
     let began = Instant::now();
     let mut terminal = Terminal::find();
     let group = Group::spawn(&plan.command, &environment(client, plan, &held), terminal.as_mut())?;
-    let outcome = Supervisor::over(group, plan, terminal, began).until_gone(&held, signals).await;
+    let outcome =
+        Supervisor::over(group, plan, terminal, client.lifeline(), began).until_gone(&held, signals).await;
     if !outcome.cut_short {
         rest(plan, began, &held, signals).await;
     }

@@ -1,5 +1,6 @@
 //! While the command runs: signals are passed on, the lock is watched, and the command is stopped when it must be.
 
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -17,8 +18,7 @@ use crate::terminal::Terminal;
 use super::plan::Plan;
 
 /// A command that is done sooner than this needs no guard of its own.
-const GUARD_AFTER: Duration =
-    if cfg!(target_os = "linux") { Duration::from_millis(100) } else { Duration::ZERO };
+const GUARD_AFTER: Duration = Duration::from_millis(1);
 /// How often processes left in the group are looked for, where no signal tells of their end: on Linux that is only one whose
 /// own parent has left the group.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
@@ -46,6 +46,7 @@ pub(crate) struct Supervisor<'a> {
     group: Group,
     terminal: Option<Terminal>,
     guard: Option<Guard>,
+    lifeline: Option<OwnedFd>,
     began: Instant,
     stop: Option<Stop>,
     lost: bool,
@@ -69,12 +70,19 @@ enum Why {
 
 impl<'a> Supervisor<'a> {
     /// Takes over a group that was just spawned. `began` is when the lock was got.
-    pub(crate) fn over(group: Group, plan: &'a Plan, terminal: Option<Terminal>, began: Instant) -> Self {
+    pub(crate) fn over(
+        group: Group,
+        plan: &'a Plan,
+        terminal: Option<Terminal>,
+        lifeline: Option<OwnedFd>,
+        began: Instant,
+    ) -> Self {
         Supervisor {
             plan,
             group,
             terminal,
             guard: None,
+            lifeline,
             began,
             stop: None,
             lost: false,
@@ -126,7 +134,7 @@ impl<'a> Supervisor<'a> {
         let now = Instant::now();
         self.pause = (self.pause * 2).min(LATER_LOOKS);
         if self.guard.is_none() && now >= guard_at {
-            self.guard = Guard::over(self.group.id);
+            self.guard = Guard::over(self.group.id, self.lifeline.take());
         }
         if self.group.ended.is_some() {
             self.group.reap();
