@@ -1,2 +1,104 @@
-//! Being written.
-fn main() {}
+//! Benchmarks of Leasehold against floors in the same run: `cargo xtask bench embedded`.
+//!
+//! A floor is what a user would write without Leasehold, as fast as it goes. Rounds of the floor and of Leasehold
+//! alternate, so that whatever else the machine does hits both; figures are medians over the rounds.
+//!
+//! # Layout
+//!
+//! - [`uncontended`]: lock and release of a free name on `memory:`, against tokio's mutex in a map of names.
+//! - [`files`]: the same on `file:`, against open, flock, unlock and close.
+//! - [`handover`]: 64 tasks that want one name on `file:`, with and without the local queue.
+//! - [`held`]: what 100,000 held locks cost in memory.
+//! - [`processes`]: from one process to another, and as a command beside flock(1).
+//! - [`floor`]: the code that Leasehold is compared with.
+//! - [`measure`]: rounds, medians, the printed table and the targets.
+//! - [`alloc`]: an allocator that counts.
+// A benchmark prints.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod alloc;
+mod files;
+mod floor;
+mod handover;
+mod held;
+mod measure;
+mod processes;
+mod uncontended;
+
+use std::process::ExitCode;
+
+use measure::Report;
+
+#[global_allocator]
+static ALLOCATOR: alloc::Counting = alloc::Counting;
+
+/// What every measurement returns.
+type Done<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+const USAGE: &str = "\
+leasehold-bench embedded [--check] [--quick] [--only PART]
+
+  --check   exit with 1 if a target is missed
+  --quick   fewer and shorter rounds: for a look, not for figures to quote
+  --only    one of: uncontended, files, handover, held, processes";
+
+/// One part of the benchmark.
+type Part = (&'static str, fn(&mut Report) -> Done);
+
+const PARTS: [Part; 5] = [
+    ("uncontended", uncontended::run),
+    ("files", files::run),
+    ("handover", handover::run),
+    ("held", held::run),
+    ("processes", processes::run),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["embedded", options @ ..] => embedded(options),
+        [processes::CHILD, rest @ ..] => done(processes::child(rest)),
+        _ => usage(),
+    }
+}
+
+fn embedded(mut options: &[&str]) -> ExitCode {
+    let (mut check, mut quick, mut only) = (false, false, None);
+    while let Some((option, rest)) = options.split_first() {
+        options = rest;
+        match *option {
+            "--check" => check = true,
+            "--quick" => quick = true,
+            "--only" if !rest.is_empty() => (only, options) = (Some(rest[0]), &rest[1..]),
+            _ => return usage(),
+        }
+    }
+    let parts: Vec<_> = PARTS.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)).collect();
+    if parts.is_empty() {
+        return usage();
+    }
+    let mut report = Report::new(quick);
+    for (_, run) in parts {
+        if let Err(e) = run(&mut report) {
+            return done(Err(e));
+        }
+    }
+    let missed = report.finish();
+    if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(64)
+}
+
+fn done(result: Done) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("leasehold-bench: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
