@@ -50,11 +50,13 @@ impl Claim {
         if let Order::Spin(backoff) = self.order { Some(backoff) } else { None }
     }
 
-    pub(crate) fn check_lease(&self, traits: &Traits) -> Result<()> {
-        match self.lease {
-            None => Ok(()),
-            Some(lease) => check_lease(lease, traits),
+    /// Refuses what the store can't keep.
+    pub(crate) fn check(&self, want: Want, traits: &Traits) -> Result<()> {
+        if want != Want::Exclusive && !traits.shared {
+            let what = format!("the {} store keeps neither shared claims nor permits", traits.store);
+            return Err(Error::new(Kind::Refused, what).advice("use a mutex, or another store"));
         }
+        self.lease.map_or(Ok(()), |lease| check_lease(lease, traits))
     }
 }
 

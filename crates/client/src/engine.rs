@@ -109,7 +109,7 @@ impl Engine {
     ) -> Result<Option<Guard>> {
         let name = claim.name.as_ref().map_err(|e| e.clone().at(self.url.clone()))?;
         let want = *claim.want.as_ref().map_err(Error::clone)?;
-        claim.check_lease(self.traits)?;
+        claim.check(want, self.traits).map_err(|e| self.explain(e, name))?;
         self.check_open()?;
         // Permits are counted, not owned: taking two one after the other is what they are for.
         let owner = if matches!(want, Want::Permits { .. }) { None } else { claim.owner_now() };
