@@ -30,7 +30,7 @@ impl Claim {
     }
 
     pub(crate) fn checked_name(&self, engine: &Engine) -> Result<Name> {
-        self.name.clone().map_err(|e| e.at(engine.url.clone()))
+        self.name.clone().map_err(|e| e.at(engine.about.url.clone()))
     }
 
     /// The owner it was given, or the one whose scope this task runs in.

@@ -10,7 +10,7 @@ use leasehold_core::{Clock, Error, IntoName, Kind, Label, Name, Result, SessionI
 
 use crate::budget::Budget;
 use crate::claim::{Claim, check_lease};
-use crate::engine::{Engine, Mail, Parts};
+use crate::engine::{About, Engine, Mail};
 use crate::local::Rules;
 use crate::local::table::Table;
 use crate::recipes::{Leader, Multi, Mutex, Part, RwLock, Semaphore, Striped};
@@ -119,16 +119,8 @@ impl ClientBuilder {
         let rules =
             Rules { lease: self.lease, budget: self.budget, retry_for: self.retry_for, death: traits.death };
         let table = Table::new(rules, self.clock, id);
-        let engine = Engine::new(Parts {
-            session,
-            table,
-            namespace: self.namespace,
-            label,
-            id,
-            traits,
-            url,
-            runtime: runtime.clone(),
-        });
+        let about = About { namespace: self.namespace, label, id, traits, url };
+        let engine = Engine::new(about, session, table, runtime.clone());
         let _ = mail.0.set(Arc::downgrade(&engine));
         runtime.spawn(crate::keeper::keep(Arc::downgrade(&engine), engine.keeper.clone()));
         Ok(Client { engine })
@@ -230,29 +222,29 @@ impl Client {
 
     /// What happens from now on to locks whose names start with `prefix`.
     pub async fn watch(&self, prefix: impl Into<String>) -> Result<Watch> {
-        let prefix = format!("{}{}", self.engine.namespace, prefix.into());
+        let prefix = format!("{}{}", self.engine.about.namespace, prefix.into());
         let events = self.engine.ask(|s| s.watch(prefix.clone())).await?;
-        Ok(Watch::new(events, self.engine.namespace.len()))
+        Ok(Watch::new(events, self.engine.about.namespace.len()))
     }
 
     /// What the store promises.
     pub fn traits(&self) -> &'static Traits {
-        self.engine.traits
+        self.engine.about.traits
     }
 
     /// The store's URL, without a password.
     pub fn store_url(&self) -> String {
-        self.engine.url.clone()
+        self.engine.about.url.clone()
     }
 
     /// What others read about this client.
     pub fn label(&self) -> &Label {
-        &self.engine.label
+        &self.engine.about.label
     }
 
     /// This client's session at the store.
     pub fn session(&self) -> SessionId {
-        self.engine.id
+        self.engine.about.id
     }
 
     /// A file that keeps this client's session alive for as long as anybody has it open, even if this process is killed: hand
@@ -275,15 +267,15 @@ impl Client {
 
     pub(crate) fn full_name(&self, name: impl IntoName) -> Result<Name> {
         let name = name.into_name()?;
-        if self.engine.namespace.is_empty() {
+        if self.engine.about.namespace.is_empty() {
             Ok(name)
         } else {
-            Name::new(format!("{}{name}", self.engine.namespace))
+            Name::new(format!("{}{name}", self.engine.about.namespace))
         }
     }
 
     pub(crate) fn strip(&self, snapshot: Snapshot) -> Snapshot {
-        Snapshot { name: stripped(&snapshot.name, self.engine.namespace.len()), ..snapshot }
+        Snapshot { name: stripped(&snapshot.name, self.engine.about.namespace.len()), ..snapshot }
     }
 
     pub(crate) fn claim(&self, name: Result<Name>, want: Want) -> Claim {
@@ -301,6 +293,9 @@ pub(crate) fn stripped(name: &Name, namespace: usize) -> Name {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("store", &self.engine.url).field("label", &self.engine.label).finish()
+        f.debug_struct("Client")
+            .field("store", &self.engine.about.url)
+            .field("label", &self.engine.about.label)
+            .finish()
     }
 }

@@ -127,7 +127,7 @@ impl Guard {
     /// The name of the lock, without the client's namespace.
     pub fn name(&self) -> &str {
         let held = self.held();
-        &held.key.name.as_str()[held.engine.namespace.len()..]
+        &held.key.name.as_str()[held.engine.about.namespace.len()..]
     }
 
     /// What is held.
@@ -225,7 +225,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some((held, now)) = self.take() {
-            held.engine.release_in_background(&held.key, &held.hold, now);
+            held.engine.release_in_background(held.key, &held.hold, now);
         }
     }
 }

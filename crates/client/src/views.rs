@@ -27,7 +27,7 @@ pub struct Listing {
 
 impl Listing {
     pub(crate) fn new(client: Client, prefix: String) -> Self {
-        let prefix = format!("{}{prefix}", client.engine.namespace);
+        let prefix = format!("{}{prefix}", client.engine.about.namespace);
         Listing { client, prefix, page: VecDeque::new(), after: None, asking: None, ended: false }
     }
 

@@ -86,6 +86,22 @@ async fn a_store_that_was_wiped_is_noticed_at_the_next_renewal() {
 }
 
 #[tokio::test]
+async fn a_hot_lock_does_not_run_ahead_of_the_clock_that_its_tokens_start_from() {
+    // If every grant used up its block, ten thousand of them would reserve ten seconds of the clock, and a store that lost its
+    // data would give out lower tokens than before.
+    let memory = Memory::new();
+    let client = Client::open(memory.clone()).await.unwrap();
+    let mut highest = client.mutex("n").lock().await.unwrap().token();
+    for _ in 0..10_000 {
+        let guard = client.mutex("n").lock().await.unwrap();
+        assert!(guard.token() > highest);
+        highest = guard.token();
+    }
+    memory.wipe();
+    assert!(client.mutex("n").lock().await.unwrap().token() > highest);
+}
+
+#[tokio::test]
 async fn dropping_the_client_ends_its_keeper() {
     let (_, _, client) = world().await;
     drop(client.mutex("n").lock().await.unwrap());

@@ -214,11 +214,19 @@ impl Queue {
         }
     }
 
-    /// An entry leaves: release and cancellation alike.
-    pub fn leave(&mut self, id: EntryId, policy: Policy, now: Now, out: &mut Effects) -> Left {
+    /// An entry leaves: release and cancellation alike. `used` is the highest of its tokens that was handed out.
+    pub fn leave(
+        &mut self,
+        id: EntryId,
+        used: Option<Token>,
+        policy: Policy,
+        now: Now,
+        out: &mut Effects,
+    ) -> Left {
         self.expire(policy, now, out);
         let left = if let Some(at) = self.entries.iter().position(|e| e.id == id) {
             let entry = self.entries.remove(at);
+            self.take_back(&entry, used);
             let what = if entry.grant.is_some() { Happened::Released } else { Happened::Left };
             out.event(what, &entry, now);
             Left::Done
@@ -235,14 +243,24 @@ impl Queue {
 
     /// As [`leave`](Queue::leave), for the holder whom nobody waits for: nothing has to be decided and nobody has to be
     /// told, so not even the time is needed. `false` if it is not so; then nothing has happened.
-    pub fn leave_alone(&mut self, id: EntryId) -> bool {
+    pub fn leave_alone(&mut self, id: EntryId, used: Option<Token>) -> bool {
         let alone = self.bargers.is_empty()
             && matches!(self.entries.as_slice(), [only] if only.id == id && only.grant.is_some());
-        if alone {
-            self.entries.clear();
+        if alone && let Some(entry) = self.entries.pop() {
+            self.take_back(&entry, used);
             self.limit = None;
         }
         alone
+    }
+
+    /// The tokens that an entry did not hand out are given out again, if nobody got higher ones meanwhile.
+    fn take_back(&mut self, entry: &Entry, used: Option<Token>) {
+        if let (Some(grant), Some(used)) = (entry.grant, used)
+            && grant.tokens.last().0 == self.last
+            && used <= grant.tokens.last()
+        {
+            self.last = used.0.max(grant.tokens.first.0 - 1);
+        }
     }
 
     /// A writer becomes a reader in its place.
@@ -288,11 +306,25 @@ impl Queue {
         out: &mut Effects,
     ) -> Vec<EntryView> {
         self.expire(policy, now, out);
+        let meant = expected.map(|token| self.holder_with(token));
         let revoked = self.remove_where(Lost::Revoked, now, out, |e| {
-            e.grant.is_some_and(|g| expected.is_none_or(|t| t >= g.first && t <= g.tokens.last()))
+            e.grant.is_some() && meant.is_none_or(|meant| meant == Some(e.id))
         });
         self.move_on(policy, now, out);
         revoked.iter().map(|e| e.view(now, None, false)).collect()
+    }
+
+    /// Whose token it is: of the one whose last block it is in, else of the last one whose grant began before it. (Holders
+    /// that renew their tokens have blocks between those of others, and only the last block is remembered.)
+    fn holder_with(&self, token: Token) -> Option<EntryId> {
+        let granted = || self.entries.iter().filter_map(|e| Some((e.id, e.grant?)));
+        let now = granted().find(|(_, g)| token >= g.tokens.first && token <= g.tokens.last());
+        let before = || {
+            granted()
+                .filter(|(_, g)| token >= g.first && token <= g.tokens.last())
+                .max_by_key(|(_, g)| g.first)
+        };
+        now.or_else(before).map(|(id, _)| id)
     }
 
     /// A session ended: everything it held or waited for goes.

@@ -64,8 +64,8 @@ pub trait Session: Send + Sync + 'static {
     }
 
     /// As [`leave`](Session::leave), on the spot; see [`join_now`](Session::join_now).
-    fn leave_now(&self, name: &Name, id: EntryId) -> Option<Result<Left>> {
-        let _ = (name, id);
+    fn leave_now(&self, leave: &Leave) -> Option<Result<Left>> {
+        let _ = leave;
         None
     }
 
@@ -80,7 +80,7 @@ pub trait Session: Send + Sync + 'static {
     }
 
     /// Takes an entry out of the queue: release and cancellation alike. Tells whether it was still there.
-    fn leave(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left>;
+    fn leave(self: Arc<Self>, leave: Leave) -> Pending<Left>;
 
     /// Turns an exclusive hold into a shared one, keeping its place and its token.
     fn downgrade(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left>;
@@ -207,6 +207,25 @@ pub enum Renewed {
     Waiting(Waiting),
     /// There is no such entry (any more).
     Gone(Lost),
+}
+
+/// A request to take an entry out of its queue.
+#[derive(Debug, Clone)]
+pub struct Leave {
+    /// Which lock.
+    pub name: Name,
+    /// Which entry.
+    pub id: EntryId,
+    /// The highest token of the grant that was really handed out, if it is known: the rest of the block goes back, so that
+    /// a lock that is taken thousands of times a second does not run ahead of the clock that its tokens start from.
+    pub used: Option<Token>,
+}
+
+impl Leave {
+    /// Leaves without giving tokens back.
+    pub fn new(name: Name, id: EntryId) -> Self {
+        Leave { name, id, used: None }
+    }
 }
 
 /// What became of an entry that left.

@@ -156,8 +156,15 @@ impl World {
             Step::Renew { slot, more_tokens } => self.renew(slot, more_tokens, out)?,
             Step::Leave(slot) => {
                 let Some(&(id, _)) = self.attempts.get(&slot) else { return Ok(()) };
-                let left = self.queue.leave(EntryId(id), self.policy, self.now(), out);
+                let tokens = self.entry(id).and_then(|e| e.grant).map(|g| g.tokens);
+                let used = tokens.map(|t| Token(t.first.0 + u64::from(slot) % u64::from(t.len)));
+                let gives_back = tokens.is_some_and(|t| t.last().0 == self.highest);
+                let left = self.queue.leave(EntryId(id), used, self.policy, self.now(), out);
                 prop_assert_eq!(left == Left::Done, self.model.leave(id, self.now, told));
+                if let (true, Left::Done, Some(used)) = (gives_back, left, used) {
+                    // What was not used may be given out again; what was used may not.
+                    self.highest = used.0;
+                }
             }
             Step::Downgrade(slot) => {
                 let Some(&(id, _)) = self.attempts.get(&slot) else { return Ok(()) };

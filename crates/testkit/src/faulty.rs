@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::store::{
-    Ask, Inbox, Joined, Left, Note, Pending, Presence, Renewal, Renewed, Session, Store,
+    Ask, Inbox, Joined, Leave, Left, Note, Pending, Presence, Renewal, Renewed, Session, Store,
 };
 use leasehold_core::view::{Events, Snapshot};
 use leasehold_core::{EntryId, Error, Kind, Name, Result, Token, Traits};
@@ -333,8 +333,8 @@ impl Session for FaultySession {
         self.inner.group(name)
     }
 
-    fn leave(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {
-        self.call(Op::Leave, move |s| s.leave(name, id))
+    fn leave(self: Arc<Self>, leave: Leave) -> Pending<Left> {
+        self.call(Op::Leave, move |s| s.leave(leave))
     }
 
     fn downgrade(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {

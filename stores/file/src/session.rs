@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold_core::clock::wall_micros;
 use leasehold_core::queue::{Now, Queue};
 use leasehold_core::store::{
-    Ask, Inbox, Joined, Left, Pending, Presence, Renewal, Renewed, Session, Waiting, ready,
+    Ask, Inbox, Joined, Leave, Left, Pending, Presence, Renewal, Renewed, Session, Waiting, ready,
 };
 use leasehold_core::view::{Events, Lost, Snapshot};
 use leasehold_core::{Clock, EntryId, Error, Kind, Label, Name, Result, Retry, SessionId, Token};
@@ -223,10 +223,10 @@ impl FileSession {
         })
     }
 
-    async fn leave_now(self: &Arc<Self>, name: Name, id: EntryId) -> Result<Left> {
-        let done = self
-            .run(&name, Plan::default(), move |queue, now, out| Ok(queue.leave(id, POLICY, now, out)))
-            .await?;
+    async fn take_out(self: &Arc<Self>, leave: Leave) -> Result<Left> {
+        let Leave { name, id, used } = leave;
+        let event = move |queue: &mut Queue, now, out: &mut _| Ok(queue.leave(id, used, POLICY, now, out));
+        let done = self.run(&name, Plan::default(), event).await?;
         self.forget(id);
         Ok(done.answer)
     }
@@ -285,7 +285,7 @@ impl FileSession {
         let mine: Vec<(EntryId, Name)> = self.mine().drain().collect();
         for (done, (id, name)) in mine.into_iter().enumerate() {
             // What can't be given back now ends with the FIFO below.
-            let _ = self.leave_now(name, id).await;
+            let _ = self.take_out(Leave::new(name, id)).await;
             if done % AT_ONCE == AT_ONCE - 1 {
                 yield_now().await;
             }
@@ -347,8 +347,8 @@ impl Session for FileSession {
         })
     }
 
-    fn leave(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {
-        Box::pin(async move { self.leave_now(name, id).await })
+    fn leave(self: Arc<Self>, leave: Leave) -> Pending<Left> {
+        Box::pin(async move { self.take_out(leave).await })
     }
 
     fn downgrade(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{Guest, name, until, within};
 use leasehold_core::Want::{Exclusive, Shared};
-use leasehold_core::store::{Ask, Joined, Left, News, Otherwise, Renewed};
+use leasehold_core::store::{Ask, Joined, Leave, Left, News, Otherwise, Renewed};
 use leasehold_core::view::Lost;
 use leasehold_core::{Kind, Lease, Token, Want};
 
@@ -36,7 +36,7 @@ async fn an_uncontended_claim_is_done_in_the_first_poll() {
     let mut join = me.session.clone().join(ask);
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(matches!(join.as_mut().poll(&mut cx), std::task::Poll::Ready(Ok(Joined::Held(_)))));
-    let mut leave = me.session.clone().leave(name("a"), id);
+    let mut leave = me.session.clone().leave(Leave::new(name("a"), id));
     assert!(matches!(leave.as_mut().poll(&mut cx), std::task::Poll::Ready(Ok(Left::Done))));
 }
 

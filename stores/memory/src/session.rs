@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use leasehold_core::queue::Effects;
-use leasehold_core::store::{Ask, Inbox, Joined, Left, Pending, Presence, Renewal, Renewed, Session, ready};
+use leasehold_core::store::{
+    Ask, Inbox, Joined, Leave, Left, Pending, Presence, Renewal, Renewed, Session, ready,
+};
 use leasehold_core::view::{Events, Snapshot};
 use leasehold_core::{EntryId, Name, Result, Token};
 
@@ -29,11 +31,11 @@ impl MemorySession {
         self.on(&ask.name, |at, out| at.queue.join(self.me.id, &self.me.label, ask, POLICY, at.now, out))
     }
 
-    fn leave_at_once(&self, name: &Name, id: EntryId) -> Left {
-        if self.store.state.leave_alone(name, id) {
+    fn leave_at_once(&self, leave: &Leave) -> Left {
+        if self.store.state.leave_alone(leave) {
             return Left::Done;
         }
-        self.on(name, |at, out| at.queue.leave(id, POLICY, at.now, out))
+        self.on(&leave.name, |at, out| at.queue.leave(leave.id, leave.used, POLICY, at.now, out))
     }
 
     fn end(&self) {
@@ -57,8 +59,8 @@ impl Session for MemorySession {
         Some(self.join_at_once(ask))
     }
 
-    fn leave_now(&self, name: &Name, id: EntryId) -> Option<Result<Left>> {
-        Some(Ok(self.leave_at_once(name, id)))
+    fn leave_now(&self, leave: &Leave) -> Option<Result<Left>> {
+        Some(Ok(self.leave_at_once(leave)))
     }
 
     fn renew(self: Arc<Self>, batch: Vec<Renewal>) -> Pending<Vec<Result<Renewed>>> {
@@ -66,8 +68,8 @@ impl Session for MemorySession {
         ready(Ok(batch.iter().map(|ask| Ok(renew(ask))).collect()))
     }
 
-    fn leave(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {
-        ready(Ok(self.leave_at_once(&name, id)))
+    fn leave(self: Arc<Self>, leave: Leave) -> Pending<Left> {
+        ready(Ok(self.leave_at_once(&leave)))
     }
 
     fn downgrade(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {

@@ -5,9 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use leasehold_core::clock::wall_micros;
 use leasehold_core::name::NameMap;
 use leasehold_core::queue::{Effects, Now, Policy, Queue};
+use leasehold_core::store::Leave;
 use leasehold_core::traits::Death;
 use leasehold_core::view::Snapshot;
-use leasehold_core::{Clock, EntryId, Name};
+use leasehold_core::{Clock, Name};
 
 use crate::wake::Wake;
 
@@ -108,8 +109,10 @@ impl State {
     }
 
     /// The usual release: of a lock that nobody else wants, while nobody watches.
-    pub(crate) fn leave_alone(&self, name: &Name, id: EntryId) -> bool {
-        !self.wake.is_watched() && self.shard(name).visit(name, |queue| queue.leave_alone(id))
+    pub(crate) fn leave_alone(&self, leave: &Leave) -> bool {
+        let name = &leave.name;
+        !self.wake.is_watched()
+            && self.shard(name).visit(name, |queue| queue.leave_alone(leave.id, leave.used))
     }
 
     /// Applies an event to every queue in turn.

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::queue::{Effects, Now, Policy, Queue};
-use leasehold_core::store::{Joined, News, Renewal};
+use leasehold_core::store::{Joined, Leave, News, Renewal};
 use leasehold_core::traits::Death;
 use leasehold_core::{Clock, Label, Lease, Name, SessionId, Tick, Token, Want};
 
@@ -127,8 +127,12 @@ impl World {
                     self.carry_out(client, visit.actions);
                     continue;
                 }
-                Action::Leave(_, id, _) | Action::Disown(_, id) | Action::Bury(_, id, _) => {
-                    self.at_store(|q, now, out| q.leave(id, POLICY, now, out));
+                Action::Disown(_, id) | Action::Bury(_, id, _) => {
+                    self.at_store(|q, now, out| q.leave(id, None, POLICY, now, out));
+                    continue;
+                }
+                Action::Leave(Leave { id, used, .. }, _) => {
+                    self.at_store(|q, now, out| q.leave(id, used, POLICY, now, out));
                     continue;
                 }
                 Action::Renew(due) => {
@@ -178,8 +182,9 @@ impl World {
     fn release(&self, client: usize, handed: &Handed) {
         let visit = self.tables[client].release(&key(), &handed.hold, Tick(1));
         assert_ne!(visit.answer, Released::NotHeld, "a hold was taken away");
-        if let Released::Leave(id) = visit.answer {
-            self.carry_out(client, vec![Action::Leave(name(), id, Tick::NEVER)]);
+        if let Released::Leave(id, used) = visit.answer {
+            let leave = Leave { name: name(), id, used: Some(used) };
+            self.carry_out(client, vec![Action::Leave(leave, Tick::NEVER)]);
         }
         self.carry_out(client, visit.actions);
     }

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use leasehold_core::store::{Ask, Grant, Otherwise, Term, Waiting};
+use leasehold_core::store::{Grant, Leave, Waiting};
 use leasehold_core::traits::Death;
 use leasehold_core::view::Lost;
-use leasehold_core::{Backoff, EntryId, Error, Kind, Lease, Name, Tick, Token, TokenBlock, Want};
+use leasehold_core::{Backoff, EntryId, Error, Kind, Tick, Token, Want};
 
+use super::asking::{Asking, Request};
+use super::held::{Held, fresh_hold};
 use super::hold::Hold;
 use super::waiter::{Handed, Outcome, Waiter, Wakers};
 use super::{Action, Due, LaneKey, LaneKind, Rules, SLOW_POLL, Terms, drift};
@@ -32,41 +34,6 @@ pub(crate) enum Stage {
     Held(Held),
 }
 
-pub(crate) struct Asking {
-    pub(crate) id: EntryId,
-    want: Want,
-    /// Nobody in the lane wants to wait.
-    tries: bool,
-    /// When the last answered request about this entry was sent; until the first answer, when it was asked for.
-    pub(crate) asked: Tick,
-    /// Whether the store has said that the entry waits.
-    pub(crate) queued: bool,
-    /// The task that asks is still inside its first call and not in `waiting` yet.
-    pub(crate) first_call: bool,
-    /// A grant that came while it was.
-    pub(crate) early: Option<Grant>,
-    /// When to look again.
-    pub(crate) due: Tick,
-    /// Since when the store does not answer, and how often it was tried.
-    pub(crate) trouble: Option<(Tick, u32)>,
-}
-
-pub(crate) struct Held {
-    pub(crate) hold: Arc<Hold>,
-    pub(crate) want: Want,
-    /// How many local guards live on it. 0 while the store is asked whether others wait.
-    pub(crate) users: u32,
-    tokens: TokenBlock,
-    highest: Token,
-    budget_from: Tick,
-    handovers: u32,
-    /// The store is being asked whether others wait.
-    refreshing: bool,
-    /// Others do: whoever comes now waits for the next entry.
-    closing: bool,
-    pub(crate) due: Tick,
-}
-
 /// What a lane needs to know about the moment, and where it puts what follows.
 pub(crate) struct Scene<'a> {
     pub(crate) key: &'a LaneKey,
@@ -77,19 +44,10 @@ pub(crate) struct Scene<'a> {
     pub(crate) wakers: &'a mut Wakers,
 }
 
-/// An [`Ask`] without its name, which the caller has.
-pub(crate) struct Request {
-    pub(crate) id: EntryId,
-    want: Want,
-    lease: Lease,
-    place: Duration,
-    otherwise: Otherwise,
-}
-
-impl Request {
-    pub(crate) fn on(self, name: Name) -> Ask {
-        let Request { id, want, lease, place, otherwise } = self;
-        Ask { name, id, want, lease, place, otherwise }
+impl Scene<'_> {
+    fn leave(&mut self, id: EntryId, used: Option<Token>, terms: &Terms) {
+        let leave = Leave { name: self.key.name.clone(), id, used };
+        self.actions.push(Action::Leave(leave, self.now + terms.lease.length()));
     }
 }
 
@@ -317,11 +275,7 @@ impl Lane {
     /// Nobody here waits any longer for a store that does not answer, or that says no.
     fn give_up(&mut self, id: EntryId, error: &Error, maybe_there: bool, scene: &mut Scene<'_>) {
         if maybe_there {
-            scene.actions.push(Action::Leave(
-                scene.key.name.clone(),
-                id,
-                scene.now + self.terms.lease.length(),
-            ));
+            scene.leave(id, None, &self.terms);
         }
         self.stage = Stage::Idle;
         for waiter in self.waiting.drain(..) {
@@ -514,12 +468,9 @@ impl Lane {
     }
 
     fn give_back(&mut self, scene: &mut Scene<'_>) {
-        if let Released::Leave(id) = self.take_out() {
-            scene.actions.push(Action::Leave(
-                scene.key.name.clone(),
-                id,
-                scene.now + self.terms.lease.length(),
-            ));
+        if let Released::Leave(id, used) = self.take_out() {
+            let used = Some(used);
+            scene.leave(id, used, &self.terms);
         }
         self.ask_for_the_next(scene);
     }
@@ -528,9 +479,9 @@ impl Lane {
         match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Held(held) => {
                 held.hold.released();
-                let id = held.hold.id;
+                let (id, used) = (held.hold.id, held.highest);
                 self.spare = Some(held.hold);
-                Released::Leave(id)
+                Released::Leave(id, used)
             }
             other => {
                 self.stage = other;
@@ -548,15 +499,15 @@ impl Lane {
             }
             return;
         }
-        let id = match &self.stage {
-            Stage::Asking(asking) if !asking.first_call => asking.id,
+        let (id, used) = match &self.stage {
+            Stage::Asking(asking) if !asking.first_call => (asking.id, None),
             Stage::Held(held) if held.users == 0 => {
                 held.hold.released();
-                held.hold.id
+                (held.hold.id, Some(held.highest))
             }
             _ => return,
         };
-        scene.actions.push(Action::Leave(scene.key.name.clone(), id, scene.now + self.terms.lease.length()));
+        scene.leave(id, used, &self.terms);
         self.stage = Stage::Idle;
     }
 
@@ -605,115 +556,13 @@ impl Lane {
     }
 }
 
-impl Asking {
-    /// When the client's patience with a store that does not answer is over.
-    fn giving_up_at(&self, scene: &Scene<'_>) -> Tick {
-        self.trouble.map_or(Tick::NEVER, |(since, _)| since + scene.rules.retry_for)
-    }
-}
-
-impl Terms {
-    fn ask(&self, asking: &Asking, scene: &Scene<'_>) -> Request {
-        let otherwise = match self.barges {
-            _ if asking.tries => Otherwise::GoAway,
-            true => Otherwise::Barge,
-            false => Otherwise::Queue,
-        };
-        Request { id: asking.id, want: asking.want, lease: self.lease, place: scene.rules.lease, otherwise }
-    }
-}
-
 /// What became of a guard that was given back.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Released {
     /// The lock stays with this client: handed to another task, or other readers live on it.
     Kept,
-    /// The entry must leave the store.
-    Leave(EntryId),
+    /// The entry must leave the store; the highest token that was handed out.
+    Leave(EntryId, Token),
     /// The guard's lease had ended before.
     NotHeld,
-}
-
-impl Held {
-    fn new(asking: &Asking, hold: Arc<Hold>, lease: &Lease, grant: Grant, scene: &Scene<'_>) -> Self {
-        let due = next_renewal(lease, grant, asking.asked, scene.now);
-        Held {
-            hold,
-            want: asking.want,
-            users: 0,
-            tokens: grant.tokens,
-            highest: grant.tokens.first,
-            budget_from: scene.now,
-            handovers: 0,
-            refreshing: false,
-            closing: false,
-            due,
-        }
-    }
-
-    fn hand(&mut self) -> Handed {
-        self.users += 1;
-        self.handovers += 1;
-        // The callers look at the length first; the last token again would still be a true one, only not a new one.
-        let token = self.tokens.take().unwrap_or(self.highest);
-        self.highest = token;
-        Handed { hold: self.hold.clone(), token }
-    }
-
-    fn in_budget(&self, scene: &Scene<'_>) -> bool {
-        let budget = scene.rules.budget;
-        !self.refreshing
-            && !self.closing
-            && self.tokens.len > 0
-            && self.handovers <= budget.handovers
-            && scene.now.since(self.budget_from) < budget.time
-    }
-
-    fn refresh(&mut self, scene: &mut Scene<'_>) {
-        if !self.closing && !std::mem::replace(&mut self.refreshing, true) {
-            let (id, token) = (self.hold.id, Some(self.highest));
-            scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token, more_tokens: true }));
-        }
-    }
-
-    fn renewed(&mut self, grant: Grant, asked: Tick, scene: &Scene<'_>) {
-        self.hold.extend(grant, asked);
-        self.due = match grant.term {
-            Term::For(d) => asked + d / 3,
-            Term::Until(end) => end,
-            Term::Open => scene.now + SLOW_POLL,
-        };
-    }
-
-    fn try_again_soon(&mut self, lease: &Lease, scene: &Scene<'_>) {
-        let pause = (lease.length() / 15).clamp(Duration::from_millis(1), Duration::from_secs(1));
-        self.due = self.due.min(scene.now + pause);
-    }
-}
-
-/// Allocating one is a good part of what a lock costs; most names are locked again and again.
-fn fresh_hold(spare: &mut Option<Arc<Hold>>, asking: &Asking, grant: Grant) -> Arc<Hold> {
-    let fresh = Hold::new(asking.id, grant, asking.asked);
-    let mut hold = match spare.take() {
-        Some(hold) => hold,
-        None => return Arc::new(fresh),
-    };
-    match Arc::get_mut(&mut hold) {
-        Some(unused) => {
-            *unused = fresh;
-            hold
-        }
-        None => Arc::new(fresh),
-    }
-}
-
-/// A kept lease is renewed at a third of its length. What was granted by a note is confirmed at once: its term counts from
-/// our last poll, so part of it is over already.
-fn next_renewal(lease: &Lease, grant: Grant, asked: Tick, now: Tick) -> Tick {
-    match (lease, grant.term) {
-        (_, Term::Open) => now + SLOW_POLL,
-        (Lease::Fixed(_), _) => Tick::NEVER,
-        (Lease::Kept(_), Term::For(d)) => (asked + d / 3).max(now),
-        (Lease::Kept(_), Term::Until(end)) => end,
-    }
 }

@@ -11,9 +11,12 @@
 //! - [`hold`]: one lease as its guards see it: valid until when, lost why.
 //! - [`waiter`]: one task that waits.
 //! - [`lane`]: the queue of one name: who waits, which entry stands at the store, who holds.
+//! - [`asking`], [`held`]: that entry, before and after it is granted.
 //! - [`table`]: all lanes of a client, in shards.
 //! - `interleavings`: all of it under the `shuttle` checker.
 
+mod asking;
+mod held;
 pub(crate) mod hold;
 #[cfg(all(test, shuttle))]
 mod interleavings;
@@ -23,7 +26,7 @@ pub(crate) mod waiter;
 
 use std::time::Duration;
 
-use leasehold_core::store::Ask;
+use leasehold_core::store::{Ask, Leave};
 use leasehold_core::traits::Death;
 use leasehold_core::{EntryId, Lease, Name, Tick, Token};
 
@@ -61,7 +64,7 @@ pub(crate) enum Action {
     /// Ask for the lock; the answer goes to [`table::Table::joined`].
     Join(LaneKey, Ask),
     /// Take an entry out. It is worth trying until this moment; then it has ended by itself.
-    Leave(Name, EntryId, Tick),
+    Leave(Leave, Tick),
     /// The lease has ended for us; soon it has for the store, which then has to notice.
     Bury(Name, EntryId, Duration),
     /// The store knows an entry that nobody here does: its task was cancelled while the request was under way.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold_core::store::{Ask, Inbox, Joined, Left, Pending, Presence, Renewal, Renewed, Session, Store};
+use leasehold_core::store::{
+    Ask, Inbox, Joined, Leave, Left, Pending, Presence, Renewal, Renewed, Session, Store,
+};
 use leasehold_core::view::{Events, Snapshot};
 use leasehold_core::{EntryId, Name, Result, Token, Traits};
 use leasehold_memory::Memory;
@@ -89,9 +91,9 @@ impl Session for CountingSession {
         self.inner.clone().renew(batch)
     }
 
-    fn leave(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {
+    fn leave(self: Arc<Self>, leave: Leave) -> Pending<Left> {
         self.counts.leaves.fetch_add(1, Ordering::SeqCst);
-        self.inner.clone().leave(name, id)
+        self.inner.clone().leave(leave)
     }
 
     fn downgrade(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {

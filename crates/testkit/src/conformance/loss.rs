@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::poll;
 use leasehold_client::Client;
-use leasehold_core::store::{Inbox, Note, Presence, Session};
+use leasehold_core::store::{Inbox, Leave, Note, Presence, Session};
 use leasehold_core::traits::Death;
 use leasehold_core::view::Lost;
 use leasehold_core::{Kind, Label, Name, Result, SessionId, Token};
@@ -249,7 +249,11 @@ pub async fn a_waiter_whose_entry_was_deleted_from_outside_recovers(stage: Arc<S
     let guard = take(&a, "x").await;
     let waiting = waiter(&b.mutex("x"));
     let seen = stage.waiters("x", 1).await;
-    vandal.clone().leave(Name::new("x").expect("a name"), seen.waiters[0].id).await.expect("a deletion");
+    vandal
+        .clone()
+        .leave(Leave::new(Name::new("x").expect("a name"), seen.waiters[0].id))
+        .await
+        .expect("a deletion");
     assert_eq!(stage.look("x").await.waiters.iter().filter(|w| w.id == seen.waiters[0].id).count(), 0);
     guard.release().await.expect("a release");
     granted(waiting).await.release().await.expect("a release");
@@ -263,7 +267,11 @@ pub async fn a_holder_whose_entry_was_deleted_from_outside_is_told(stage: Arc<St
     let vandal = vandal(&stage).await;
     let guard = take(&a, "x").await;
     let seen = stage.holders("x", 1).await;
-    vandal.clone().leave(Name::new("x").expect("a name"), seen.holders[0].id).await.expect("a deletion");
+    vandal
+        .clone()
+        .leave(Leave::new(Name::new("x").expect("a name"), seen.holders[0].id))
+        .await
+        .expect("a deletion");
     soon("the loss", guard.lost()).await;
     assert!(!guard.is_held());
     assert_eq!(guard.release().await.expect_err("it was taken away").kind(), Kind::Lost);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::store::{
-    Ask, Grant, Inbox, Joined, Left, News, Note, Otherwise, Presence, Renewal, Renewed, Session, Store,
+    Ask, Grant, Inbox, Joined, Leave, Left, News, Note, Otherwise, Presence, Renewal, Renewed, Session, Store,
 };
 use leasehold_core::url::StoreUrl;
 use leasehold_core::{EntryId, Label, Lease, Name, Result, SessionId, Token, Want};
@@ -122,7 +122,7 @@ impl Guest {
     }
 
     pub async fn leave(&self, on: &str, id: EntryId) -> Left {
-        self.session.clone().leave(name(on), id).await.unwrap()
+        self.session.clone().leave(Leave::new(name(on), id)).await.unwrap()
     }
 
     pub async fn renew(&self, on: &str, id: EntryId, token: Option<Token>) -> Result<Renewed> {

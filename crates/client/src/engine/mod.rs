@@ -3,20 +3,31 @@
 //! A request to the store belongs to the client, never to the future that caused it: it is polled once on the spot (most
 //! stores on one host are done then), and what is not done goes on in a task of its own. So a dropped `lock()` leaves
 //! nothing behind, whatever the moment.
+//!
+//! # Layout
+//!
+//! - this file: claims come in, guards go out and come back, actions are carried out.
+//! - [`asking`]: how the store is asked, and renewals.
+//! - [`leaving`]: how entries leave the store.
+//! - [`mail`]: where the store's notes arrive.
+
+mod asking;
+mod leaving;
+mod mail;
+
+pub(crate) use mail::Mail;
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use leasehold_core::store::{Ask, Inbox, Joined, Left, News, Note, Pending, Renewal, Session};
+use leasehold_core::store::{Ask, Joined, Leave, Left, Session};
 use leasehold_core::view::Lost;
-use leasehold_core::{
-    Backoff, EntryId, Error, Kind, Label, Name, Result, Retry, SessionId, Tick, Traits, Want,
-};
+use leasehold_core::{Backoff, EntryId, Error, Kind, Label, Name, Result, SessionId, Tick, Traits, Want};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tracing::Instrument;
@@ -27,43 +38,32 @@ use crate::local::hold::Hold;
 use crate::local::lane::{Enter, Released};
 use crate::local::table::{Table, Visit};
 use crate::local::waiter::{Handed, Outcome, Waiter};
-use crate::local::{Action, Due, LaneKey, LaneKind, Terms};
+use crate::local::{Action, LaneKey, LaneKind, Terms};
 use crate::owners::Owners;
-use crate::sync::{Mutex, lock};
+use crate::sync::Mutex;
 use crate::telemetry;
-
-/// How many entries one renewal request carries.
-const BATCH: usize = 512;
-
-/// The pauses between tries at a store that can't be reached.
-const RETRY: Backoff = Backoff { first: Duration::from_millis(5), most: Duration::from_millis(500) };
+use asking::Asked;
 
 pub(crate) struct Engine {
+    pub(crate) about: About,
     pub(crate) session: Arc<dyn Session>,
     pub(crate) table: Table,
-    pub(crate) owners: Owners,
-    pub(crate) namespace: String,
-    pub(crate) label: Label,
-    pub(crate) id: SessionId,
-    pub(crate) traits: &'static Traits,
-    pub(crate) url: String,
     pub(crate) runtime: Handle,
+    pub(crate) owners: Owners,
     pub(crate) keeper: Arc<Notify>,
     closed: AtomicBool,
     /// Entries whose `leave` is under way, and whether they must be left once more when it is done.
     leaving: Mutex<HashMap<EntryId, bool>>,
 }
 
-/// What an [`Engine`] is made of.
-pub(crate) struct Parts {
-    pub(crate) session: Arc<dyn Session>,
-    pub(crate) table: Table,
+/// Who we are, and where.
+pub(crate) struct About {
     pub(crate) namespace: String,
     pub(crate) label: Label,
     pub(crate) id: SessionId,
     pub(crate) traits: &'static Traits,
+    /// The store's URL, without a password.
     pub(crate) url: String,
-    pub(crate) runtime: Handle,
 }
 
 /// How long a claim waits.
@@ -75,18 +75,13 @@ pub(crate) enum Patience {
 }
 
 impl Engine {
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { session, table, namespace, label, id, traits, url, runtime } = parts;
+    pub(crate) fn new(about: About, session: Arc<dyn Session>, table: Table, runtime: Handle) -> Arc<Self> {
         Arc::new(Engine {
+            about,
             session,
             table,
-            owners: Owners::default(),
-            namespace,
-            label,
-            id,
-            traits,
-            url,
             runtime,
+            owners: Owners::default(),
             keeper: Arc::new(Notify::new()),
             closed: AtomicBool::new(false),
             leaving: Mutex::default(),
@@ -107,9 +102,9 @@ impl Engine {
         claim: &Claim,
         patience: Patience,
     ) -> Result<Option<Guard>> {
-        let name = claim.name.as_ref().map_err(|e| e.clone().at(self.url.clone()))?;
+        let name = claim.name.as_ref().map_err(|e| e.clone().at(self.about.url.clone()))?;
         let want = *claim.want.as_ref().map_err(Error::clone)?;
-        claim.check(want, self.traits).map_err(|e| self.explain(e, name))?;
+        claim.check(want, self.about.traits).map_err(|e| self.explain(e, name))?;
         self.check_open()?;
         // Permits are counted, not owned: taking two one after the other is what they are for.
         let owner = if matches!(want, Want::Permits { .. }) { None } else { claim.owner_now() };
@@ -259,37 +254,6 @@ impl Engine {
         (name, Asked::new(self.session.clone().join(ask)))
     }
 
-    fn leave(&self, name: &Name, id: EntryId) -> Asked<Left> {
-        if let Some(answer) = self.session.leave_now(name, id) {
-            return Asked::Answered(answer);
-        }
-        lock(&self.leaving).entry(id).or_insert(false);
-        let _context = self.runtime.enter();
-        let asked = Asked::new(self.session.clone().leave(name.clone(), id));
-        if let Asked::Answered(Ok(_)) = asked {
-            lock(&self.leaving).remove(&id);
-        }
-        asked
-    }
-
-    /// A `leave` is over. What was disowned meanwhile is left once more: it may have been made after the first.
-    fn left(self: &Arc<Self>, name: &Name, id: EntryId) {
-        let again = lock(&self.leaving).remove(&id);
-        if again == Some(true) {
-            self.leave_in_background(name, id, self.now() + self.table.rules.lease);
-        }
-    }
-
-    /// An entry that nobody here knows is taken out, unless that is being done: two at once would make the first believe that
-    /// somebody took the lock away.
-    fn disown(self: &Arc<Self>, name: &Name, id: EntryId) {
-        if let Some(again) = lock(&self.leaving).get_mut(&id) {
-            *again = true;
-            return;
-        }
-        self.leave_in_background(name, id, self.now() + self.table.rules.lease);
-    }
-
     fn joined(self: &Arc<Self>, key: &LaneKey, id: EntryId, answer: Asked<Joined>, asked: Tick) {
         match answer {
             Asked::Answered(answer) => {
@@ -327,81 +291,23 @@ impl Engine {
                     let (_, answer) = self.join(ask);
                     self.joined(&key, id, answer, asked);
                 }
-                Action::Leave(name, id, until) => self.leave_in_background(&name, id, until),
-                Action::Disown(name, id) => self.disown(&name, id),
-                Action::Bury(name, id, after) => {
-                    let engine = self.clone();
-                    self.runtime.spawn(async move {
-                        tokio::time::sleep(after).await;
-                        engine.leave_in_background(&name, id, engine.now() + engine.table.rules.lease);
-                    });
-                }
+                Action::Leave(leave, until) => self.leave_in_background(leave, until),
+                Action::Disown(name, id) => self.disown(name, id),
+                Action::Bury(name, id, after) => self.bury(name, id, after),
                 Action::Renew(entry) => due.push(entry),
             }
         }
         self.renew(due);
     }
 
-    /// Renews in batches, grouped by the store's nodes, each entry judged on its own.
-    fn renew(self: &Arc<Self>, mut due: Vec<Due>) {
-        if due.is_empty() {
-            return;
-        }
-        let _context = self.runtime.enter();
-        due.sort_by_key(|d| self.session.group(&d.key.name));
-        for group in due.chunk_by(|a, b| self.session.group(&a.key.name) == self.session.group(&b.key.name)) {
-            for batch in group.chunks(BATCH) {
-                let asked = self.now();
-                let lines = batch.iter().map(|d| Renewal {
-                    name: d.key.name.clone(),
-                    id: d.id,
-                    token: d.token,
-                    more_tokens: d.more_tokens,
-                });
-                match Asked::new(self.session.clone().renew(lines.collect())) {
-                    Asked::Answered(answers) => self.renewed(batch, answers, asked),
-                    Asked::Pending(answer) => {
-                        let (engine, batch) = (self.clone(), batch.to_vec());
-                        self.runtime.spawn(async move {
-                            let answers = answer.await;
-                            engine.renewed(&batch, answers, asked);
-                        });
-                    }
-                }
-            }
-        }
-    }
-
-    fn renewed(
-        self: &Arc<Self>,
-        batch: &[Due],
-        answers: Result<Vec<Result<leasehold_core::store::Renewed>>>,
-        asked: Tick,
-    ) {
-        let mut answers = match answers {
-            Ok(answers) => answers.into_iter(),
-            Err(error) => vec![Err(error); batch.len()].into_iter(),
-        };
-        for due in batch {
-            let answer = answers
-                .next()
-                .unwrap_or_else(|| Err(Error::new(Kind::Unavailable, "a renewal was not answered")));
-            telemetry::renewed(due, &answer);
-            let visit = self.table.renewed(&due.key, due.id, answer, asked);
-            if self.settle(visit) {
-                telemetry::lost_because(&due.key.name, Lost::Revoked);
-            }
-        }
-    }
-
     /// Gives a guard back without waiting for the store.
-    pub(crate) fn release_in_background(self: &Arc<Self>, key: &LaneKey, hold: &Arc<Hold>, now: Tick) {
-        let visit = self.table.release(key, hold, now);
+    pub(crate) fn release_in_background(self: &Arc<Self>, key: LaneKey, hold: &Arc<Hold>, now: Tick) {
+        let visit = self.table.release(&key, hold, now);
         let released = self.settle(visit);
         telemetry::released(&released);
-        if let Released::Leave(id) = released {
+        if let Released::Leave(id, used) = released {
             let until = hold.valid_until().min(now + self.table.rules.lease);
-            self.leave_in_background(&key.name, id, until);
+            self.leave_in_background(Leave { name: key.name, id, used: Some(used) }, until);
         }
     }
 
@@ -414,9 +320,10 @@ impl Engine {
         let left = match released {
             Released::Kept => Left::Done,
             Released::NotHeld => Left::NotThere,
-            Released::Leave(id) => {
+            Released::Leave(id, used) => {
                 let until = hold.valid_until().min(now + self.table.rules.lease);
-                self.leave_and_wait(&key.name, id, until).await.map_err(|e| self.explain(e, &key.name))?
+                let leave = Leave { name: key.name.clone(), id, used: Some(used) };
+                self.leave_and_wait(leave, until).await.map_err(|e| self.explain(e, &key.name))?
             }
         };
         // A guard that said it was lost stays lost, even if the store had not noticed yet.
@@ -430,94 +337,6 @@ impl Engine {
                 let what = format!("the lease had ended before it was released: {why}");
                 Err(self.explain(Error::new(Kind::Lost, what), &key.name))
             }
-        }
-    }
-
-    /// Takes an entry out of the store. Goes on in a task of its own if it takes time, so that dropping this future does
-    /// not stop it.
-    async fn leave_and_wait(self: &Arc<Self>, name: &Name, id: EntryId, until: Tick) -> Result<Left> {
-        let first = match self.leave(name, id) {
-            Asked::Answered(Ok(left)) => return Ok(left),
-            first => first,
-        };
-        let task = self.runtime.spawn(self.clone().leave_until(first, name.clone(), id, until));
-        task.await.unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "the runtime was shut down")))
-    }
-
-    fn leave_in_background(self: &Arc<Self>, name: &Name, id: EntryId, until: Tick) {
-        match self.leave(name, id) {
-            Asked::Answered(Ok(_)) => {}
-            first => drop(self.runtime.spawn(self.clone().leave_until(first, name.clone(), id, until))),
-        }
-    }
-
-    /// Repeats a release until the lease would have ended anyway.
-    async fn leave_until(
-        self: Arc<Self>,
-        first: Asked<Left>,
-        name: Name,
-        id: EntryId,
-        until: Tick,
-    ) -> Result<Left> {
-        let patience = (self.table.rules.lease / 3).min(self.table.rules.retry_for);
-        let mut answer = match first {
-            Asked::Answered(answer) => answer,
-            Asked::Pending(pending) => self.answer_within(patience, pending).await,
-        };
-        let mut tries = 0;
-        let left = loop {
-            match answer {
-                // After a lost answer "not there" means that the first try did it.
-                Ok(left) => break Ok(if tries > 0 { Left::Done } else { left }),
-                Err(error) if error.retry_advice() == Retry::Never || self.now() >= until => {
-                    break Err(error);
-                }
-                Err(error) => {
-                    tracing::debug!(target: "leasehold", %name, %error, tries, "release is tried again");
-                    tokio::time::sleep(RETRY.pause(tries, id.0 as u32)).await;
-                    tries += 1;
-                    answer = self.answer_within(patience, self.session.clone().leave(name.clone(), id)).await;
-                }
-            }
-        };
-        self.left(&name, id);
-        left
-    }
-
-    /// Waits for an answer, but not for ever. The request itself goes on: it is never dropped half-way.
-    async fn answer_within<T: Send + 'static>(&self, time: Duration, request: Pending<T>) -> Result<T> {
-        match tokio::time::timeout(time, self.runtime.spawn(request)).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(Error::new(Kind::Unavailable, "the runtime was shut down")),
-            Err(_) => Err(Error::new(Kind::Unavailable, format!("the store did not answer within {time:?}"))),
-        }
-    }
-
-    /// Asks until there is an answer, or the client's patience is over. Only for what can be repeated.
-    pub(crate) async fn ask<T: Send + 'static>(
-        &self,
-        request: impl Fn(Arc<dyn Session>) -> Pending<T>,
-    ) -> Result<T> {
-        self.check_open()?;
-        let patience = self.table.rules.retry_for;
-        let give_up = self.now() + patience;
-        let mut tries = 0;
-        loop {
-            let pending = {
-                let _context = self.runtime.enter();
-                request(self.session.clone())
-            };
-            // A first answer is worth the whole patience; later ones what is left of it.
-            let left = give_up.since(self.now()).max(Duration::from_millis(10));
-            let error = match self.answer_within(left, pending).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            if error.retry_advice() == Retry::Never || self.now() >= give_up {
-                return Err(if error.store().is_none() { error.at(self.url.clone()) } else { error });
-            }
-            tokio::time::sleep(RETRY.pause(tries, self.table.fresh_id().0 as u32)).await;
-            tries += 1;
         }
     }
 
@@ -550,10 +369,9 @@ impl Engine {
             self.session.clone().close()
         };
         self.keeper.notify_one();
-        self.answer_within(self.table.rules.retry_for, answer).await.map_err(|e| {
-            let e = if e.store().is_none() { e.at(self.url.clone()) } else { e };
-            e.advice("what this client held ends by itself")
-        })
+        self.answer_within(self.table.rules.retry_for, answer)
+            .await
+            .map_err(|e| self.placed(e).advice("what this client held ends by itself"))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -568,10 +386,14 @@ impl Engine {
         self.carry_out(actions);
     }
 
-    /// Adds where it happened.
+    /// Adds where it happened, and to which lock.
     pub(crate) fn explain(&self, error: Error, name: &Name) -> Error {
-        let error = if error.name().is_none() { error.on(name) } else { error };
-        if error.store().is_none() { error.at(self.url.clone()) } else { error }
+        self.placed(if error.name().is_none() { error.on(name) } else { error })
+    }
+
+    /// Adds where it happened.
+    fn placed(&self, error: Error) -> Error {
+        if error.store().is_none() { error.at(self.about.url.clone()) } else { error }
     }
 }
 
@@ -590,22 +412,6 @@ enum Entered {
     Held(LaneKey, Handed),
     Busy,
     Waiting(WaitingTask),
-}
-
-/// A request that the store has answered on the spot, or not yet. What is pending was polled once with a waker that does
-/// nothing; polling it again, in its task, registers the real one.
-enum Asked<T> {
-    Answered(Result<T>),
-    Pending(Pending<T>),
-}
-
-impl<T> Asked<T> {
-    fn new(mut request: Pending<T>) -> Self {
-        match request.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(answer) => Asked::Answered(answer),
-            Poll::Pending => Asked::Pending(request),
-        }
-    }
 }
 
 /// A task that waits. Dropping it takes it out of the queue, and gives back what it was handed meanwhile.
@@ -633,53 +439,7 @@ impl Drop for WaitingTask {
         }
         let visit = self.engine.table.cancel(&self.key, &self.waiter);
         if let Some(handed) = self.engine.settle(visit) {
-            self.engine.release_in_background(&self.key, &handed.hold, self.engine.now());
-        }
-    }
-}
-
-/// Where the store's notes arrive. Holds the engine weakly: the store must not keep a dropped client alive.
-pub(crate) struct Mail(pub(crate) std::sync::OnceLock<Weak<Engine>>);
-
-impl Mail {
-    fn engine(&self) -> Option<Arc<Engine>> {
-        self.0.get().and_then(Weak::upgrade)
-    }
-}
-
-impl Inbox for Mail {
-    fn note(&self, note: Note) {
-        let Some(engine) = self.engine() else { return };
-        let Some(key) = engine.table.lane_of(&note.name, note.id) else {
-            if let News::Granted(_) = note.news {
-                // Cancelled while the grant was on its way.
-                engine.disown(&note.name, note.id);
-            }
-            return;
-        };
-        match note.news {
-            News::Granted(grant) => {
-                let visit = engine.table.granted(&key, note.id, grant, None);
-                engine.settle(visit);
-            }
-            News::Retry => engine.carry_out(vec![Action::Renew(Due {
-                key,
-                id: note.id,
-                token: None,
-                more_tokens: false,
-            })]),
-            News::Gone(why) => {
-                let visit = engine.table.gone(&key, note.id, why);
-                if engine.settle(visit) {
-                    telemetry::lost_because(&note.name, why);
-                }
-            }
-        }
-    }
-
-    fn session_gone(&self) {
-        if let Some(engine) = self.engine() {
-            engine.end_lanes(Lost::SessionGone, None);
+            self.engine.release_in_background(self.key.clone(), &handed.hold, self.engine.now());
         }
     }
 }

@@ -1,0 +1,126 @@
+//! How the store is asked: on the spot where it can answer there, in a task of its own else, and never for ever.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use leasehold_core::store::{Pending, Renewal, Renewed, Session};
+use leasehold_core::view::Lost;
+use leasehold_core::{Backoff, Error, Kind, Result, Retry, Tick};
+
+use super::Engine;
+use crate::local::Due;
+use crate::telemetry;
+
+/// How many entries one renewal request carries.
+const BATCH: usize = 512;
+
+/// The pauses between tries at a store that can't be reached.
+pub(super) const RETRY: Backoff =
+    Backoff { first: Duration::from_millis(5), most: Duration::from_millis(500) };
+
+/// A request that the store has answered on the spot, or not yet. What is pending was polled once with a waker that does
+/// nothing; polling it again, in its task, registers the real one.
+pub(super) enum Asked<T> {
+    Answered(Result<T>),
+    Pending(Pending<T>),
+}
+
+impl<T> Asked<T> {
+    pub(super) fn new(mut request: Pending<T>) -> Self {
+        match request.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Asked::Answered(answer),
+            Poll::Pending => Asked::Pending(request),
+        }
+    }
+}
+
+impl Engine {
+    /// Waits for an answer, but not for ever. The request itself goes on: it is never dropped half-way.
+    pub(super) async fn answer_within<T: Send + 'static>(
+        &self,
+        time: Duration,
+        request: Pending<T>,
+    ) -> Result<T> {
+        match tokio::time::timeout(time, self.runtime.spawn(request)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(Error::new(Kind::Unavailable, "the runtime was shut down")),
+            Err(_) => Err(Error::new(Kind::Unavailable, format!("the store did not answer within {time:?}"))),
+        }
+    }
+
+    /// Asks until there is an answer, or the client's patience is over. Only for what can be repeated.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        request: impl Fn(Arc<dyn Session>) -> Pending<T>,
+    ) -> Result<T> {
+        self.check_open()?;
+        let patience = self.table.rules.retry_for;
+        let give_up = self.now() + patience;
+        let mut tries = 0;
+        loop {
+            let pending = {
+                let _context = self.runtime.enter();
+                request(self.session.clone())
+            };
+            // A first answer is worth the whole patience; later ones what is left of it.
+            let left = give_up.since(self.now()).max(Duration::from_millis(10));
+            let error = match self.answer_within(left, pending).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if error.retry_advice() == Retry::Never || self.now() >= give_up {
+                return Err(self.placed(error));
+            }
+            tokio::time::sleep(RETRY.pause(tries, self.table.fresh_id().0 as u32)).await;
+            tries += 1;
+        }
+    }
+
+    /// Renews in batches, grouped by the store's nodes, each entry judged on its own.
+    pub(super) fn renew(self: &Arc<Self>, mut due: Vec<Due>) {
+        if due.is_empty() {
+            return;
+        }
+        let _context = self.runtime.enter();
+        due.sort_by_key(|d| self.session.group(&d.key.name));
+        for group in due.chunk_by(|a, b| self.session.group(&a.key.name) == self.session.group(&b.key.name)) {
+            for batch in group.chunks(BATCH) {
+                let asked = self.now();
+                let lines = batch.iter().map(|d| Renewal {
+                    name: d.key.name.clone(),
+                    id: d.id,
+                    token: d.token,
+                    more_tokens: d.more_tokens,
+                });
+                match Asked::new(self.session.clone().renew(lines.collect())) {
+                    Asked::Answered(answers) => self.renewed(batch, answers, asked),
+                    Asked::Pending(answer) => {
+                        let (engine, batch) = (self.clone(), batch.to_vec());
+                        self.runtime.spawn(async move {
+                            let answers = answer.await;
+                            engine.renewed(&batch, answers, asked);
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn renewed(self: &Arc<Self>, batch: &[Due], answers: Result<Vec<Result<Renewed>>>, asked: Tick) {
+        let mut answers = match answers {
+            Ok(answers) => answers.into_iter(),
+            Err(error) => vec![Err(error); batch.len()].into_iter(),
+        };
+        for due in batch {
+            let answer = answers
+                .next()
+                .unwrap_or_else(|| Err(Error::new(Kind::Unavailable, "a renewal was not answered")));
+            telemetry::renewed(due, &answer);
+            let visit = self.table.renewed(&due.key, due.id, answer, asked);
+            if self.settle(visit) {
+                telemetry::lost_because(&due.key.name, Lost::Revoked);
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! An entry that was asked for and does not hold yet.
+
+use std::time::Duration;
+
+use leasehold_core::store::{Ask, Grant, Otherwise};
+use leasehold_core::{EntryId, Lease, Name, Tick, Want};
+
+use super::Terms;
+use super::lane::Scene;
+
+pub(crate) struct Asking {
+    pub(crate) id: EntryId,
+    pub(super) want: Want,
+    /// Nobody in the lane wants to wait.
+    pub(super) tries: bool,
+    /// When the last answered request about this entry was sent; until the first answer, when it was asked for.
+    pub(crate) asked: Tick,
+    /// Whether the store has said that the entry waits.
+    pub(crate) queued: bool,
+    /// The task that asks is still inside its first call and not in `waiting` yet.
+    pub(crate) first_call: bool,
+    /// A grant that came while it was.
+    pub(crate) early: Option<Grant>,
+    /// When to look again.
+    pub(crate) due: Tick,
+    /// Since when the store does not answer, and how often it was tried.
+    pub(crate) trouble: Option<(Tick, u32)>,
+}
+
+/// An [`Ask`] without its name, which the caller has.
+pub(crate) struct Request {
+    pub(crate) id: EntryId,
+    want: Want,
+    lease: Lease,
+    place: Duration,
+    otherwise: Otherwise,
+}
+
+impl Request {
+    pub(crate) fn on(self, name: Name) -> Ask {
+        let Request { id, want, lease, place, otherwise } = self;
+        Ask { name, id, want, lease, place, otherwise }
+    }
+}
+
+impl Asking {
+    /// When the client's patience with a store that does not answer is over.
+    pub(super) fn giving_up_at(&self, scene: &Scene<'_>) -> Tick {
+        self.trouble.map_or(Tick::NEVER, |(since, _)| since + scene.rules.retry_for)
+    }
+}
+
+impl Terms {
+    pub(super) fn ask(&self, asking: &Asking, scene: &Scene<'_>) -> Request {
+        let otherwise = match self.barges {
+            _ if asking.tries => Otherwise::GoAway,
+            true => Otherwise::Barge,
+            false => Otherwise::Queue,
+        };
+        Request { id: asking.id, want: asking.want, lease: self.lease, place: scene.rules.lease, otherwise }
+    }
+}

@@ -1,0 +1,119 @@
+//! An entry that holds: its local users, its tokens, its budget, its renewal.
+
+use std::time::Duration;
+
+use leasehold_core::store::{Grant, Term};
+use leasehold_core::{Lease, Tick, Token, TokenBlock, Want};
+
+use super::asking::Asking;
+use super::hold::Hold;
+use super::lane::Scene;
+use super::waiter::Handed;
+use super::{Action, Due, SLOW_POLL};
+use crate::sync::Arc;
+
+pub(crate) struct Held {
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) want: Want,
+    /// How many local guards live on it. 0 while the store is asked whether others wait.
+    pub(crate) users: u32,
+    pub(super) tokens: TokenBlock,
+    pub(super) highest: Token,
+    pub(super) budget_from: Tick,
+    pub(super) handovers: u32,
+    /// The store is being asked whether others wait.
+    pub(super) refreshing: bool,
+    /// Others do: whoever comes now waits for the next entry.
+    pub(super) closing: bool,
+    pub(crate) due: Tick,
+}
+
+impl Held {
+    pub(super) fn new(
+        asking: &Asking,
+        hold: Arc<Hold>,
+        lease: &Lease,
+        grant: Grant,
+        scene: &Scene<'_>,
+    ) -> Self {
+        let due = next_renewal(lease, grant, asking.asked, scene.now);
+        Held {
+            hold,
+            want: asking.want,
+            users: 0,
+            tokens: grant.tokens,
+            highest: grant.tokens.first,
+            budget_from: scene.now,
+            handovers: 0,
+            refreshing: false,
+            closing: false,
+            due,
+        }
+    }
+
+    pub(super) fn hand(&mut self) -> Handed {
+        self.users += 1;
+        self.handovers += 1;
+        // The callers look at the length first; the last token again would still be a true one, only not a new one.
+        let token = self.tokens.take().unwrap_or(self.highest);
+        self.highest = token;
+        Handed { hold: self.hold.clone(), token }
+    }
+
+    pub(super) fn in_budget(&self, scene: &Scene<'_>) -> bool {
+        let budget = scene.rules.budget;
+        !self.refreshing
+            && !self.closing
+            && self.tokens.len > 0
+            && self.handovers <= budget.handovers
+            && scene.now.since(self.budget_from) < budget.time
+    }
+
+    pub(super) fn refresh(&mut self, scene: &mut Scene<'_>) {
+        if !self.closing && !std::mem::replace(&mut self.refreshing, true) {
+            let (id, token) = (self.hold.id, Some(self.highest));
+            scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token, more_tokens: true }));
+        }
+    }
+
+    pub(super) fn renewed(&mut self, grant: Grant, asked: Tick, scene: &Scene<'_>) {
+        self.hold.extend(grant, asked);
+        self.due = match grant.term {
+            Term::For(d) => asked + d / 3,
+            Term::Until(end) => end,
+            Term::Open => scene.now + SLOW_POLL,
+        };
+    }
+
+    pub(super) fn try_again_soon(&mut self, lease: &Lease, scene: &Scene<'_>) {
+        let pause = (lease.length() / 15).clamp(Duration::from_millis(1), Duration::from_secs(1));
+        self.due = self.due.min(scene.now + pause);
+    }
+}
+
+/// Allocating one is a good part of what a lock costs; most names are locked again and again.
+pub(super) fn fresh_hold(spare: &mut Option<Arc<Hold>>, asking: &Asking, grant: Grant) -> Arc<Hold> {
+    let fresh = Hold::new(asking.id, grant, asking.asked);
+    let mut hold = match spare.take() {
+        Some(hold) => hold,
+        None => return Arc::new(fresh),
+    };
+    match Arc::get_mut(&mut hold) {
+        Some(unused) => {
+            *unused = fresh;
+            hold
+        }
+        None => Arc::new(fresh),
+    }
+}
+
+/// A kept lease is renewed at a third of its length. What was granted by a note is confirmed at once: its term counts from
+/// our last poll, so part of it is over already.
+fn next_renewal(lease: &Lease, grant: Grant, asked: Tick, now: Tick) -> Tick {
+    match (lease, grant.term) {
+        (_, Term::Open) => now + SLOW_POLL,
+        (Lease::Fixed(_), _) => Tick::NEVER,
+        (Lease::Kept(_), Term::For(d)) => (asked + d / 3).max(now),
+        (Lease::Kept(_), Term::Until(end)) => end,
+    }
+}
