@@ -203,7 +203,7 @@ impl Guard {
     pub async fn release(mut self) -> Result<()> {
         match self.take() {
             None => Ok(()),
-            Some((held, now)) => held.engine.release(&held.key, &held.hold, now).await,
+            Some((held, now)) => held.engine.release(held.key, &held.hold, now).await,
         }
     }
 

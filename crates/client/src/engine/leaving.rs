@@ -52,14 +52,17 @@ impl Engine {
     }
 
     /// Takes an entry out of the store. Goes on in a task of its own if it takes time, so that dropping this future does
-    /// not stop it.
-    pub(super) async fn leave_and_wait(self: &Arc<Self>, leave: Leave, until: Tick) -> Result<Left> {
+    /// not stop it. The name comes back.
+    pub(super) async fn leave_and_wait(self: &Arc<Self>, leave: Leave, until: Tick) -> Result<(Name, Left)> {
         let first = match self.leave(&leave) {
-            Asked::Answered(Ok(left)) => return Ok(left),
+            Asked::Answered(Ok(left)) => return Ok((leave.name, left)),
             first => first,
         };
+        let name = leave.name.clone();
         let task = self.runtime.spawn(self.clone().leave_until(first, leave, until));
-        task.await.unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "the runtime was shut down")))
+        let left =
+            task.await.unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "the runtime was shut down")));
+        left.map_err(|e| self.explain(e, &name)).map(|left| (name, left))
     }
 
     pub(super) fn leave_in_background(self: &Arc<Self>, leave: Leave, until: Tick) {

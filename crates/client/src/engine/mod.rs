@@ -312,18 +312,18 @@ impl Engine {
     }
 
     /// Gives a guard back and waits until the store has it.
-    pub(crate) async fn release(self: &Arc<Self>, key: &LaneKey, hold: &Arc<Hold>, now: Tick) -> Result<()> {
+    pub(crate) async fn release(self: &Arc<Self>, key: LaneKey, hold: &Arc<Hold>, now: Tick) -> Result<()> {
         let lost = hold.lost_by(now);
-        let visit = self.table.release(key, hold, now);
+        let visit = self.table.release(&key, hold, now);
         let released = self.settle(visit);
         telemetry::released(&released);
-        let left = match released {
-            Released::Kept => Left::Done,
-            Released::NotHeld => Left::NotThere,
+        let (name, left) = match released {
+            Released::Kept => (key.name, Left::Done),
+            Released::NotHeld => (key.name, Left::NotThere),
             Released::Leave(id, used) => {
                 let until = hold.valid_until().min(now + self.table.rules.lease);
-                let leave = Leave { name: key.name.clone(), id, used: Some(used) };
-                self.leave_and_wait(leave, until).await.map_err(|e| self.explain(e, &key.name))?
+                let leave = Leave { name: key.name, id, used: Some(used) };
+                self.leave_and_wait(leave, until).await?
             }
         };
         // A guard that said it was lost stays lost, even if the store had not noticed yet.
@@ -335,7 +335,7 @@ impl Engine {
             None => Ok(()),
             Some(why) => {
                 let what = format!("the lease had ended before it was released: {why}");
-                Err(self.explain(Error::new(Kind::Lost, what), &key.name))
+                Err(self.explain(Error::new(Kind::Lost, what), &name))
             }
         }
     }
