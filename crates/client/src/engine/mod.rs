@@ -7,6 +7,7 @@
 //! # Layout
 //!
 //! - this file: claims come in, guards go out and come back, actions are carried out.
+//! - [`waiting`]: a task that waits for a lock.
 //! - [`asking`]: how the store is asked, and renewals.
 //! - [`leaving`]: how entries leave the store.
 //! - [`mail`]: where the store's notes arrive.
@@ -14,15 +15,13 @@
 mod asking;
 mod leaving;
 mod mail;
+mod waiting;
 
 pub(crate) use mail::Mail;
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use leasehold_core::store::{Ask, Joined, Leave, Left, Session};
@@ -43,6 +42,7 @@ use crate::owners::Owners;
 use crate::sync::Mutex;
 use crate::telemetry;
 use asking::Asked;
+use waiting::WaitingTask;
 
 pub(crate) struct Engine {
     pub(crate) about: About,
@@ -114,22 +114,26 @@ impl Engine {
             return Ok(Some(guard));
         }
         let asked = self.now();
-        let mut held = match claim.backoff() {
+        let held = match claim.backoff() {
             None => self.wait(claim, name, want, patience, asked).await,
             Some(backoff) => self.spin(claim, name, want, backoff, patience, asked).await,
         };
-        let Some(guard) = held.as_mut().map_err(|e| self.explain(e.clone(), name))? else {
-            telemetry::busy(want);
-            return Ok(None);
+        let mut guard = match held {
+            Ok(Some(guard)) => guard,
+            Ok(None) => {
+                telemetry::busy(want);
+                return Ok(None);
+            }
+            Err(error) => return Err(self.explain(error, name)),
         };
-        telemetry::acquired(guard, asked);
+        telemetry::acquired(&guard, asked);
         if let Some(owner) = owner {
-            self.owners.register(guard, owner);
+            self.owners.register(&mut guard, owner);
         }
         // A task that only ever finds free locks must let others run now and then, the keeper among them. Not before the claim:
         // its place in the queue is that of its first poll.
         tokio::task::coop::consume_budget().await;
-        held
+        Ok(Some(guard))
     }
 
     async fn wait(
@@ -150,18 +154,20 @@ impl Engine {
             Entered::Busy => return Ok(None),
             Entered::Waiting(waiting) => waiting,
         };
-        let key = waiting.key.clone();
         let waiting = waiting
             .instrument(tracing::debug_span!(target: "leasehold", "wait", %name, want = want.as_str()));
-        let outcome = match patience {
+        let waited = match patience {
             Patience::Within(d) if !tries => match tokio::time::timeout(d, waiting).await {
-                Ok(outcome) => outcome,
+                Ok(waited) => waited,
                 Err(_) => return Ok(None),
             },
             _ => waiting.await,
         };
-        match outcome {
-            Outcome::Handed(handed) => Ok(Some(Guard::new(self.clone(), key, handed, want, self.now()))),
+        match waited.outcome {
+            Outcome::Handed(handed) => {
+                let now = self.now();
+                Ok(Some(Guard::new(waited.engine, waited.key, handed, want, now)))
+            }
             Outcome::Busy => Ok(None),
             Outcome::Failed(error) => Err(error),
         }
@@ -241,7 +247,7 @@ impl Engine {
     }
 
     fn waiting(self: &Arc<Self>, key: LaneKey, waiter: Arc<Waiter>) -> WaitingTask {
-        WaitingTask { engine: self.clone(), key, waiter, done: false }
+        WaitingTask::new(self.clone(), key, waiter)
     }
 
     /// Asks the store, and looks once whether it has answered. The name comes back.
@@ -412,34 +418,4 @@ enum Entered {
     Held(LaneKey, Handed),
     Busy,
     Waiting(WaitingTask),
-}
-
-/// A task that waits. Dropping it takes it out of the queue, and gives back what it was handed meanwhile.
-pub(crate) struct WaitingTask {
-    engine: Arc<Engine>,
-    key: LaneKey,
-    waiter: Arc<Waiter>,
-    done: bool,
-}
-
-impl Future for WaitingTask {
-    type Output = Outcome;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let polled = self.waiter.poll(cx);
-        self.done |= polled.is_ready();
-        polled
-    }
-}
-
-impl Drop for WaitingTask {
-    fn drop(&mut self) {
-        if self.done {
-            return;
-        }
-        let visit = self.engine.table.cancel(&self.key, &self.waiter);
-        if let Some(handed) = self.engine.settle(visit) {
-            self.engine.release_in_background(self.key.clone(), &handed.hold, self.engine.now());
-        }
-    }
 }

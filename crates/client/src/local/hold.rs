@@ -62,9 +62,12 @@ impl Hold {
         self.downgraded.store(true, Ordering::SeqCst);
     }
 
-    /// It was given back: it can't be lost any more.
+    /// It was given back: it can't be lost any more. Only called under the mutex of its lane, as [`lose`](Hold::lose) is, so a
+    /// look and a write are enough.
     pub(crate) fn released(&self) {
-        let _ = self.ended.compare_exchange(GOOD, RELEASED, Ordering::SeqCst, Ordering::SeqCst);
+        if self.ended.load(Ordering::Relaxed) == GOOD {
+            self.ended.store(RELEASED, Ordering::Release);
+        }
     }
 
     /// It ended before it was given back. Returns whether this is news.
