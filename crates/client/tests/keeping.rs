@@ -49,6 +49,31 @@ async fn a_guard_is_lost_by_the_clock_alone_before_anybody_else_can_hold() {
 }
 
 #[tokio::test]
+async fn validity_counts_from_before_the_request_was_sent_not_from_its_answer() {
+    let (clock, store, client) = world().await;
+    let drift = LEASE / 100 + Duration::from_millis(2);
+    // A slow answer to the claim.
+    store.gate.close();
+    let claim = tokio::spawn({
+        let client = client.clone();
+        async move { client.mutex("n").lock().await.unwrap() }
+    });
+    until("it is asked for", async || store.counts.joins() == 1).await;
+    clock.advance(LEASE / 10);
+    store.gate.open();
+    let guard = claim.await.unwrap();
+    assert_eq!(guard.remaining(), Some(LEASE * 9 / 10 - drift));
+    // A slow answer to a renewal.
+    store.gate.close();
+    clock.advance(LEASE / 3);
+    until("it is renewed", async || store.counts.renewals() == 1).await;
+    clock.advance(LEASE / 10);
+    store.gate.open();
+    until("the answer is here", async || guard.remaining() > Some(LEASE / 2 + LEASE / 4)).await;
+    assert_eq!(guard.remaining(), Some(LEASE * 9 / 10 - drift));
+}
+
+#[tokio::test]
 async fn a_machine_that_slept_past_its_lease_has_lost_its_locks() {
     let (clock, _, client) = world().await;
     let guard = client.mutex("n").lock().await.unwrap();

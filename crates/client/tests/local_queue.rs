@@ -145,6 +145,22 @@ async fn a_reader_behind_a_cancelled_writer_gets_in() {
     tokio::time::timeout(Duration::from_secs(30), reader).await.expect("the reader gets in").unwrap();
 }
 
+#[tokio::test]
+async fn a_cancelled_waiter_leaves_the_stores_queue_at_once() {
+    let store = Counting::over(Memory::new());
+    let (holder, waiter) = (client(&store, Budget::default()).await, client(&store, Budget::default()).await);
+    let _held = holder.mutex("n").lock().await.unwrap();
+    let lock = waiter.mutex("n");
+    let (mut first, mut second) = (Box::pin(lock.lock()), Box::pin(lock.lock()));
+    assert!(futures_poll(&mut first).await.is_none() && futures_poll(&mut second).await.is_none());
+    drop(first);
+    assert_eq!(holder.inspect("n").await.unwrap().waiters.len(), 1, "the entry stands for the other one");
+    drop(second);
+    assert_eq!(holder.inspect("n").await.unwrap().waiters.len(), 0);
+    assert!(lock.lock_within(Duration::from_millis(5)).await.unwrap().is_none());
+    assert_eq!(holder.inspect("n").await.unwrap().waiters.len(), 0);
+}
+
 async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     std::future::poll_fn(|cx| {
         std::task::Poll::Ready(match std::pin::Pin::new(&mut *future).poll(cx) {

@@ -1,11 +1,11 @@
-//! What a store says it can't do is refused by the client, before the store is asked.
+//! What can't work is refused, before the store is asked: what it says it can't do, and what would wait for itself.
 
 mod common;
 
 use std::sync::LazyLock;
 
 use common::Counting;
-use leasehold_client::{Client, Kind, Part, Traits};
+use leasehold_client::{Client, Kind, Owner, Part, Traits, Want};
 use leasehold_memory::Memory;
 
 static PLAIN: LazyLock<Traits> =
@@ -34,4 +34,26 @@ async fn shared_claims_and_permits_are_refused_where_the_store_has_none() {
     assert!(client.inspect("a").await.unwrap().holders.is_empty());
     drop(client.rwlock("n").write().await.unwrap());
     drop(client.leader("n").campaign().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_reader_that_asks_to_write_is_refused_reentrant_or_not() {
+    let client = Client::open(Memory::new()).await.unwrap();
+    let lock = client.rwlock("n").owner(Owner::new());
+    let reader = lock.read().await.unwrap();
+    for lock in [lock.clone(), lock.clone().reentrant()] {
+        let error = lock.write().await.err().expect("two such readers would wait for each other");
+        assert_eq!(error.kind(), Kind::Refused);
+        assert!(error.to_string().contains("downgrade"), "{error}");
+        assert_eq!(lock.try_write().await.err().map(|e| e.kind()), Some(Kind::Refused));
+    }
+    assert_eq!(lock.clone().reentrant().read().await.unwrap().hold_count(), 2);
+    drop(reader);
+    let writer = lock.write().await.unwrap();
+    let inner = lock.clone().reentrant().read().await.unwrap();
+    assert_eq!(
+        (inner.want(), inner.token()),
+        (Want::Exclusive, writer.token()),
+        "a writer may read under its own lock"
+    );
 }

@@ -126,6 +126,8 @@ impl Engine {
             }
             Err(error) => return Err(self.explain(error, name)),
         };
+        // Closed meanwhile: the guard goes back, whatever the store made of a claim that came after the goodbye.
+        self.check_open()?;
         telemetry::acquired(&guard, asked);
         if let Some(owner) = owner {
             self.owners.register(&mut guard, owner);

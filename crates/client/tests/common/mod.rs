@@ -2,7 +2,7 @@
 #![allow(dead_code)] // Each test file uses a part of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold_core::store::{
@@ -11,6 +11,7 @@ use leasehold_core::store::{
 use leasehold_core::view::{Events, Snapshot};
 use leasehold_core::{EntryId, Name, Result, Token, Traits};
 use leasehold_memory::Memory;
+use tokio::sync::Notify;
 
 /// What was asked of a store so far.
 #[derive(Debug, Default)]
@@ -39,11 +40,46 @@ impl Counts {
     }
 }
 
+/// Holds answers back: what was asked has its effect, and nobody hears of it until the gate opens.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    closed: AtomicBool,
+    opened: Notify,
+}
+
+impl Gate {
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn open(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+        self.opened.notify_waiters();
+    }
+
+    fn answer<T: Send + 'static>(self: &Arc<Self>, answer: Pending<T>) -> Pending<T> {
+        if !self.closed.load(Ordering::SeqCst) {
+            return answer;
+        }
+        let gate = self.clone();
+        Box::pin(async move {
+            loop {
+                let opened = gate.opened.notified();
+                if !gate.closed.load(Ordering::SeqCst) {
+                    return answer.await;
+                }
+                opened.await;
+            }
+        })
+    }
+}
+
 /// A memory store that counts.
 pub(crate) struct Counting {
     inner: Arc<Memory>,
     traits: &'static Traits,
     pub(crate) counts: Arc<Counts>,
+    pub(crate) gate: Arc<Gate>,
 }
 
 impl Counting {
@@ -53,7 +89,7 @@ impl Counting {
 
     /// The same store, but it says something else about itself.
     pub(crate) fn promising(inner: Arc<Memory>, traits: &'static Traits) -> Arc<Self> {
-        Arc::new(Counting { inner, traits, counts: Arc::default() })
+        Arc::new(Counting { inner, traits, counts: Arc::default(), gate: Arc::default() })
     }
 }
 
@@ -69,7 +105,8 @@ impl Store for Counting {
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>> {
         Box::pin(async move {
             let inner = self.inner.clone().open(me, inbox).await?;
-            Ok(Arc::new(CountingSession { inner, counts: self.counts.clone() }) as Arc<dyn Session>)
+            Ok(Arc::new(CountingSession { inner, counts: self.counts.clone(), gate: self.gate.clone() })
+                as Arc<dyn Session>)
         })
     }
 }
@@ -77,18 +114,19 @@ impl Store for Counting {
 struct CountingSession {
     inner: Arc<dyn Session>,
     counts: Arc<Counts>,
+    gate: Arc<Gate>,
 }
 
 impl Session for CountingSession {
     fn join(self: Arc<Self>, ask: Ask) -> Pending<Joined> {
         self.counts.joins.fetch_add(1, Ordering::SeqCst);
-        self.inner.clone().join(ask)
+        self.gate.answer(self.inner.clone().join(ask))
     }
 
     fn renew(self: Arc<Self>, batch: Vec<Renewal>) -> Pending<Vec<Result<Renewed>>> {
         self.counts.renewal_batches.fetch_add(1, Ordering::SeqCst);
         self.counts.renewals.fetch_add(batch.len() as u64, Ordering::SeqCst);
-        self.inner.clone().renew(batch)
+        self.gate.answer(self.inner.clone().renew(batch))
     }
 
     fn leave(self: Arc<Self>, leave: Leave) -> Pending<Left> {
