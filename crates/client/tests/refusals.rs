@@ -42,7 +42,7 @@ async fn a_reader_that_asks_to_write_is_refused_reentrant_or_not() {
     let lock = client.rwlock("n").owner(Owner::new());
     let reader = lock.read().await.unwrap();
     for lock in [lock.clone(), lock.clone().reentrant()] {
-        let error = lock.write().await.err().expect("two such readers would wait for each other");
+        let error = lock.write().await.expect_err("two such readers would wait for each other");
         assert_eq!(error.kind(), Kind::Refused);
         assert!(error.to_string().contains("downgrade"), "{error}");
         assert_eq!(lock.try_write().await.err().map(|e| e.kind()), Some(Kind::Refused));
