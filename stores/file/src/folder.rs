@@ -313,7 +313,11 @@ pub(crate) fn in_folder(path: &Path, what: &str, cause: impl Into<io::Error>) ->
         E::NotADirectory | E::IsADirectory | E::AlreadyExists | E::InvalidFilename | E::InvalidInput => {
             Error::new(Kind::Invalid, what).advice("choose another folder with file:PATH")
         }
-        _ => Error::new(Kind::Unavailable, what),
+        E::StorageFull | E::QuotaExceeded => {
+            Error::new(Kind::Unavailable, what).advice("make room, or choose another folder with file:PATH")
+        }
+        _ => Error::new(Kind::Unavailable, what)
+            .advice("look whether the folder is still there and its filesystem works, or choose another with file:PATH"),
     }
     .because(cause)
 }

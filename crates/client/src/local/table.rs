@@ -54,7 +54,7 @@ impl Table {
         // As if the keeper had just looked: its first look comes soon.
         let planned = clock.now() + rules.lease / 3;
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect();
-        Table { shards, rules, clock, session, count: AtomicU64::new(0), planned: AtomicU64::new(planned.0) }
+        Table { shards, rules, clock, session, count: AtomicU64::new(1), planned: AtomicU64::new(planned.0) }
     }
 
     pub(crate) fn fresh_id(&self) -> EntryId {
