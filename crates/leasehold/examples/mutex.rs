@@ -1,6 +1,6 @@
 //! The verbs of every lock, on a mutex: wait, try, wait for a while.
 //!
-//! `cargo run -p leasehold --example mutex` runs it in memory; with `LEASEHOLD_STORE=file:/tmp/locks` several copies of
+//! `cargo run -p leasehold --example mutex` runs it in memory; with `LEASEHOLD_STORE=file:locks` several copies of
 //! it, started at the same time, exclude each other.
 #![allow(clippy::print_stdout)]
 

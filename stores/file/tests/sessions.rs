@@ -10,7 +10,7 @@ use common::{Guest, name, until, within};
 use leasehold_core::Want::{Exclusive, Shared};
 use leasehold_core::store::{Ask, Joined, Leave, Left, News, Otherwise, Renewed};
 use leasehold_core::view::Lost;
-use leasehold_core::{Kind, Lease, Token, Want};
+use leasehold_core::{EntryId, Kind, Lease, Token, Want};
 
 async fn guests<const N: usize>(folder: &Path) -> [Guest; N] {
     let mut all = Vec::new();
@@ -20,19 +20,24 @@ async fn guests<const N: usize>(folder: &Path) -> [Guest; N] {
     all.try_into().unwrap_or_else(|_| unreachable!())
 }
 
-#[tokio::test]
-async fn an_uncontended_claim_is_done_in_the_first_poll() {
-    let temp = tempfile::tempdir().unwrap();
-    let me = Guest::at(temp.path()).await;
-    let id = me.next_id();
-    let ask = Ask {
-        name: name("a"),
+/// The plainest claim, for tests that need the request itself.
+fn exclusive(on: &str, id: EntryId) -> Ask {
+    Ask {
+        name: name(on),
         id,
         want: Exclusive,
         lease: Lease::Kept(Duration::from_secs(30)),
         place: Duration::from_secs(30),
         otherwise: Otherwise::Queue,
-    };
+    }
+}
+
+#[tokio::test]
+async fn an_uncontended_claim_is_done_in_the_first_poll() {
+    let temp = tempfile::tempdir().unwrap();
+    let me = Guest::at(temp.path()).await;
+    let id = me.next_id();
+    let ask = exclusive("a", id);
     let mut join = me.session.clone().join(ask);
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(matches!(join.as_mut().poll(&mut cx), std::task::Poll::Ready(Ok(Joined::Held(_)))));
@@ -81,14 +86,7 @@ async fn asking_again_with_the_same_id_changes_nothing() {
     let temp = tempfile::tempdir().unwrap();
     let me = Guest::at(temp.path()).await;
     let id = me.next_id();
-    let ask = Ask {
-        name: name("a"),
-        id,
-        want: Exclusive,
-        lease: Lease::Kept(Duration::from_secs(30)),
-        place: Duration::from_secs(30),
-        otherwise: Otherwise::Queue,
-    };
+    let ask = exclusive("a", id);
     let first = me.session.clone().join(ask.clone()).await.unwrap();
     assert_eq!(me.session.clone().join(ask).await.unwrap(), first);
     assert_eq!(me.leave("a", id).await, Left::Done);
@@ -259,14 +257,7 @@ async fn a_session_that_others_can_not_see_grants_nothing() {
     let temp = tempfile::tempdir().unwrap();
     let me = Guest::at(temp.path()).await;
     std::fs::remove_file(temp.path().join("s").join(me.id.to_string())).unwrap();
-    let ask = Ask {
-        name: name("a"),
-        id: me.next_id(),
-        want: Exclusive,
-        lease: Lease::Kept(Duration::from_secs(30)),
-        place: Duration::from_secs(30),
-        otherwise: Otherwise::Queue,
-    };
+    let ask = exclusive("a", me.next_id());
     assert_eq!(me.session.clone().join(ask).await.unwrap_err().kind(), Kind::Unavailable);
     assert!(me.gone.load(Ordering::SeqCst));
 }
