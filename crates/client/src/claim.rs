@@ -29,8 +29,8 @@ impl Claim {
         Claim { want, ..self.clone() }
     }
 
-    pub(crate) fn checked_name(&self, engine: &Engine) -> Result<Name> {
-        self.name.clone().map_err(|e| e.at(engine.about.url.clone()))
+    pub(crate) fn checked_name(&self, engine: &Engine) -> Result<&Name> {
+        self.name.as_ref().map_err(|e| e.clone().at(engine.about.url.clone()))
     }
 
     /// The owner it was given, or the one whose scope this task runs in.

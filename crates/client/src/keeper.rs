@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::engine::Engine;
+use crate::local::longest_nap;
 use crate::telemetry;
 
 /// Works until the client is closed or dropped.
@@ -17,13 +18,7 @@ pub(crate) async fn keep(engine: Weak<Engine>, wake: Arc<tokio::sync::Notify>) {
             }
             engine.carry_out(actions);
             let nap = next.since(engine.now());
-            // Timers stand still while the machine sleeps, so what is held is looked at once a second at least.
-            let longest = if engine.table.clock.is_manual() {
-                Duration::from_millis(1)
-            } else {
-                Duration::from_secs(1)
-            };
-            nap.min(longest).max(Duration::from_micros(500))
+            nap.min(longest_nap(&engine.table.clock)).max(Duration::from_micros(500))
         };
         let _ = tokio::time::timeout(nap, wake.notified()).await;
     }

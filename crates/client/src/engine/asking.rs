@@ -5,19 +5,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold_core::store::{Pending, Renewal, Renewed, Session};
-use leasehold_core::view::Lost;
-use leasehold_core::{Backoff, Error, Kind, Result, Retry, Tick};
+use leasehold_core::{Error, Kind, Result, Retry, Tick};
 
 use super::Engine;
-use crate::local::Due;
+use crate::local::{Due, RETRY};
 use crate::telemetry;
 
 /// How many entries one renewal request carries.
 const BATCH: usize = 512;
-
-/// The pauses between tries at a store that can't be reached.
-pub(super) const RETRY: Backoff =
-    Backoff { first: Duration::from_millis(5), most: Duration::from_millis(500) };
 
 /// A request that the store has answered on the spot, or not yet. What is pending was polled once with a waker that does
 /// nothing; polling it again, in its task, registers the real one.
@@ -117,9 +112,10 @@ impl Engine {
                 .next()
                 .unwrap_or_else(|| Err(Error::new(Kind::Unavailable, "a renewal was not answered")));
             telemetry::renewed(due, &answer);
+            let gone = if let Ok(Renewed::Gone(why)) = answer { Some(why) } else { None };
             let visit = self.table.renewed(&due.key, due.id, answer, asked);
-            if self.settle(visit) {
-                telemetry::lost_because(&due.key.name, Lost::Revoked);
+            if let (true, Some(why)) = (self.settle(visit), gone) {
+                telemetry::lost_because(&due.key.name, why);
             }
         }
     }

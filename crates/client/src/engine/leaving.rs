@@ -7,7 +7,8 @@ use leasehold_core::store::{Leave, Left};
 use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry, Tick};
 
 use super::Engine;
-use super::asking::{Asked, RETRY};
+use super::asking::Asked;
+use crate::local::RETRY;
 use crate::sync::lock;
 
 impl Engine {

@@ -33,12 +33,7 @@ impl Inbox for Mail {
                 let visit = engine.table.granted(&key, note.id, grant, None);
                 engine.settle(visit);
             }
-            News::Retry => engine.carry_out(vec![Action::Renew(Due {
-                key,
-                id: note.id,
-                token: None,
-                more_tokens: false,
-            })]),
+            News::Retry => engine.carry_out(vec![Action::Renew(Due::waiting(key, note.id))]),
             News::Gone(why) => {
                 let visit = engine.table.gone(&key, note.id, why);
                 if engine.settle(visit) {

@@ -102,7 +102,7 @@ impl Engine {
         claim: &Claim,
         patience: Patience,
     ) -> Result<Option<Guard>> {
-        let name = claim.name.as_ref().map_err(|e| e.clone().at(self.about.url.clone()))?;
+        let name = claim.checked_name(self)?;
         let want = *claim.want.as_ref().map_err(Error::clone)?;
         claim.check(want, self.about.traits).map_err(|e| self.explain(e, name))?;
         self.check_open()?;
@@ -308,13 +308,17 @@ impl Engine {
         self.renew(due);
     }
 
-    /// Gives a guard back without waiting for the store.
-    pub(crate) fn release_in_background(self: &Arc<Self>, key: LaneKey, hold: &Arc<Hold>, now: Tick) {
-        let visit = self.table.release(&key, hold, now);
+    /// The local part of giving a guard back, and until when the store's part is worth trying.
+    fn give_back(self: &Arc<Self>, key: &LaneKey, hold: &Arc<Hold>, now: Tick) -> (Released, Tick) {
+        let visit = self.table.release(key, hold, now);
         let released = self.settle(visit);
         telemetry::released(&released);
-        if let Released::Leave(id, used) = released {
-            let until = hold.valid_until().min(now + self.table.rules.lease);
+        (released, hold.valid_until().min(now + self.table.rules.lease))
+    }
+
+    /// Gives a guard back without waiting for the store.
+    pub(crate) fn release_in_background(self: &Arc<Self>, key: LaneKey, hold: &Arc<Hold>, now: Tick) {
+        if let (Released::Leave(id, used), until) = self.give_back(&key, hold, now) {
             self.leave_in_background(Leave { name: key.name, id, used: Some(used) }, until);
         }
     }
@@ -322,14 +326,11 @@ impl Engine {
     /// Gives a guard back and waits until the store has it.
     pub(crate) async fn release(self: &Arc<Self>, key: LaneKey, hold: &Arc<Hold>, now: Tick) -> Result<()> {
         let lost = hold.lost_by(now);
-        let visit = self.table.release(&key, hold, now);
-        let released = self.settle(visit);
-        telemetry::released(&released);
+        let (released, until) = self.give_back(&key, hold, now);
         let (name, left) = match released {
             Released::Kept => (key.name, Left::Done),
             Released::NotHeld => (key.name, Left::NotThere),
             Released::Leave(id, used) => {
-                let until = hold.valid_until().min(now + self.table.rules.lease);
                 let leave = Leave { name: key.name, id, used: Some(used) };
                 self.leave_and_wait(leave, until).await?
             }

@@ -8,7 +8,7 @@ use leasehold_core::view::Lost;
 use leasehold_core::{Clock, EntryId, Tick};
 use tokio::sync::Notify;
 
-use super::drift;
+use super::{drift, longest_nap};
 
 /// A lease that the store granted, shared by the local guards that live on it.
 #[derive(Debug)]
@@ -104,9 +104,7 @@ impl Hold {
                 changed.await;
                 continue;
             }
-            // Timers stand still while the machine sleeps; the clock of leases does not. So look again at least once a second.
-            let nap = if clock.is_manual() { Duration::from_millis(1) } else { Duration::from_secs(1) };
-            let nap = until.since(now).min(nap).max(Duration::from_micros(100));
+            let nap = until.since(now).min(longest_nap(clock)).max(Duration::from_micros(100));
             let _ = tokio::time::timeout(nap, changed).await;
         }
     }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use leasehold_core::store::{Grant, Leave, Waiting};
 use leasehold_core::traits::Death;
 use leasehold_core::view::Lost;
-use leasehold_core::{Backoff, EntryId, Error, Kind, Tick, Token, Want};
+use leasehold_core::{EntryId, Error, Kind, Tick, Token, Want};
 
 use super::asking::{Asking, Request};
 use super::held::{Held, fresh_hold};
 use super::hold::Hold;
 use super::waiter::{Handed, Outcome, Waiter, Wakers};
-use super::{Action, Due, LaneKey, LaneKind, Rules, SLOW_POLL, Terms, drift};
+use super::{Action, Due, LaneKey, LaneKind, RETRY, Rules, SLOW_POLL, Terms, drift};
 use crate::sync::Arc;
 
 pub(crate) struct Lane {
@@ -183,12 +183,7 @@ impl Lane {
                     // A fixed lease starts when we say that we are here.
                     asking.queued = true;
                     asking.due = scene.now + self.terms.lease.length() / 6;
-                    scene.actions.push(Action::Renew(Due {
-                        key: scene.key.clone(),
-                        id,
-                        token: None,
-                        more_tokens: false,
-                    }));
+                    scene.actions.push(Action::Renew(Due::waiting(scene.key.clone(), id)));
                 } else {
                     let hold = fresh_hold(&mut self.spare, asking, grant);
                     let held = Held::new(asking, hold, &self.terms.lease, grant, scene);
@@ -264,8 +259,7 @@ impl Lane {
         let (since, tries) = asking.trouble.unwrap_or((scene.now, 0));
         asking.trouble = Some((since, tries + 1));
         if again && scene.now.since(since) < scene.rules.retry_for {
-            let pause = Backoff { first: Duration::from_millis(5), most: Duration::from_millis(500) };
-            asking.due = scene.now + pause.pause(tries, id.0 as u32 ^ tries.wrapping_mul(0x9E37));
+            asking.due = scene.now + RETRY.pause(tries, id.0 as u32 ^ tries.wrapping_mul(0x9E37));
         } else {
             self.give_up(id, error, again, scene);
         }
@@ -301,7 +295,7 @@ impl Lane {
         }
     }
 
-    /// A guard is given back. `Some` tells that the entry must leave the store (and has left this lane).
+    /// A guard is given back.
     pub(crate) fn release(&mut self, hold: &Arc<Hold>, scene: &mut Scene<'_>) -> Released {
         let Stage::Held(held) = &mut self.stage else { return Released::NotHeld };
         if !Arc::ptr_eq(&held.hold, hold) {
@@ -328,7 +322,7 @@ impl Lane {
         Released::Kept
     }
 
-    /// A task stops waiting. Returns what it was handed in the meantime, to be released.
+    /// A task stops waiting. What it was handed in the meantime is not in here any more: the caller has to look.
     pub(crate) fn cancel(&mut self, waiter: &Arc<Waiter>, scene: &mut Scene<'_>) {
         if let Some(at) = self.waiting.iter().position(|w| Arc::ptr_eq(w, waiter)) {
             self.waiting.remove(at);
@@ -363,12 +357,7 @@ impl Lane {
                     // In trouble until it is answered: a store that says nothing at all must not hold us for ever.
                     asking.trouble = asking.trouble.or(Some((scene.now, 0)));
                     asking.due = asking.giving_up_at(scene).min(again);
-                    scene.actions.push(Action::Renew(Due {
-                        key: scene.key.clone(),
-                        id,
-                        token: None,
-                        more_tokens: false,
-                    }));
+                    scene.actions.push(Action::Renew(Due::waiting(scene.key.clone(), id)));
                 } else {
                     asking.trouble = asking.trouble.or(Some((asking.asked, 0)));
                     asking.due = asking.giving_up_at(scene).min(again);

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use leasehold_core::store::{Ask, Leave};
 use leasehold_core::traits::Death;
-use leasehold_core::{EntryId, Lease, Name, Tick, Token};
+use leasehold_core::{Backoff, Clock, EntryId, Lease, Name, Tick, Token};
 
 use crate::budget::Budget;
 
@@ -84,6 +84,13 @@ pub(crate) struct Due {
     pub(crate) more_tokens: bool,
 }
 
+impl Due {
+    /// A waiting entry, to be asked about: renews its place, and a barging one tries again.
+    pub(crate) fn waiting(key: LaneKey, id: EntryId) -> Self {
+        Due { key, id, token: None, more_tokens: false }
+    }
+}
+
 /// What all lanes of a client share.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
@@ -96,6 +103,16 @@ pub(crate) struct Rules {
 /// How often an entry is looked at that nothing else would make us look at: the net under lost messages, and for an
 /// open-ended lease the check that the store still knows it.
 pub(crate) const SLOW_POLL: Duration = Duration::from_secs(10);
+
+/// The pauses between tries at a store that can't be reached.
+pub(crate) const RETRY: Backoff =
+    Backoff { first: Duration::from_millis(5), most: Duration::from_millis(500) };
+
+/// How long to sleep at most while a lease runs: timers stand still while the machine sleeps, the clock of leases does not. A
+/// clock that a test moves can jump at any time.
+pub(crate) fn longest_nap(clock: &Clock) -> Duration {
+    if clock.is_manual() { Duration::from_millis(1) } else { Duration::from_secs(1) }
+}
 
 /// What clocks may disagree by during a lease: 1 % and 2 ms, as in Redlock.
 pub(crate) fn drift(lease: Duration) -> Duration {

@@ -49,6 +49,13 @@ pub(crate) struct Visit<T> {
     pub(crate) hurry: bool,
 }
 
+impl<T> Visit<T> {
+    /// There was no such lane.
+    fn in_vain(answer: T) -> Self {
+        Visit { answer, actions: Vec::new(), hurry: false }
+    }
+}
+
 impl Table {
     pub(crate) fn new(rules: Rules, clock: Clock, session: SessionId) -> Self {
         // As if the keeper had just looked: its first look comes soon.
@@ -198,13 +205,12 @@ impl Table {
     }
 
     fn about(&self, key: &LaneKey, act: impl FnOnce(&mut Lane, &mut Scene<'_>) -> bool) -> Visit<bool> {
-        let visit = self.visit(key, None, self.clock.now(), act);
-        visit.unwrap_or(Visit { answer: false, actions: Vec::new(), hurry: false })
+        self.visit(key, None, self.clock.now(), act).unwrap_or_else(|| Visit::in_vain(false))
     }
 
     pub(crate) fn release(&self, key: &LaneKey, hold: &Arc<Hold>, now: Tick) -> Visit<Released> {
         let visit = self.visit(key, None, now, |lane, scene| lane.release(hold, scene));
-        visit.unwrap_or(Visit { answer: Released::NotHeld, actions: Vec::new(), hurry: false })
+        visit.unwrap_or_else(|| Visit::in_vain(Released::NotHeld))
     }
 
     /// A task stops waiting. What it was handed in the meantime comes back, to be released.
@@ -215,7 +221,7 @@ impl Table {
             Some(Outcome::Handed(handed)) => Some(handed),
             _ => None,
         };
-        let (actions, hurry) = visit.map_or((Vec::new(), false), |v| (v.actions, v.hurry));
+        let Visit { actions, hurry, .. } = visit.unwrap_or_else(|| Visit::in_vain(()));
         Visit { answer: handed, actions, hurry }
     }
 
@@ -230,20 +236,16 @@ impl Table {
     pub(crate) fn lane_of(&self, name: &Name, id: EntryId) -> Option<LaneKey> {
         let shard = lock(self.shard(name));
         let is_it = |lane: &Lane| lane.entry() == Some(id);
-        if shard.solo.get(&id).is_some_and(|(_, lane)| is_it(lane)) {
-            return Some(LaneKey { name: name.clone(), kind: LaneKind::Solo(id) });
-        }
-        // A solo lane that had to ask again has another entry id than its own.
-        if let Some((own, _)) = shard.solo.iter().find(|(_, (_, lane))| is_it(lane)) {
-            return Some(LaneKey { name: name.clone(), kind: LaneKind::Solo(*own) });
-        }
         let owns = |lanes: &NameMap<Lane>| lanes.get(name).is_some_and(is_it);
         let kind = if owns(&shard.queue) {
             LaneKind::Queue
         } else if owns(&shard.barge) {
             LaneKind::Barge
+        } else if shard.solo.get(&id).is_some_and(|(_, lane)| is_it(lane)) {
+            LaneKind::Solo(id)
         } else {
-            return None;
+            // A solo lane that had to ask again has another entry id than its own: rare, so it is searched for last.
+            LaneKind::Solo(*shard.solo.iter().find(|(_, (_, lane))| is_it(lane))?.0)
         };
         Some(LaneKey { name: name.clone(), kind })
     }

@@ -78,7 +78,7 @@ impl Leader {
     /// Who leads now, and every change of it. Changes that follow each other faster than they are read are merged: what is
     /// read last is true.
     pub async fn observe(&self) -> Result<Observe> {
-        let name = self.claim.checked_name(&self.engine)?;
+        let name = self.claim.checked_name(&self.engine)?.clone();
         let prefix = name.as_str().to_owned();
         // Watch first, look then: no change falls between.
         let mut events = self.engine.ask(|s| s.watch(prefix.clone())).await?;

@@ -75,7 +75,7 @@ impl Semaphore {
         Want::permits(1, limit)?;
         let name = self.claim.checked_name(&self.engine)?;
         let asked = self.engine.ask(|s| s.set_limit(name.clone(), limit)).await;
-        asked.map_err(|e| self.engine.explain(e, &name))?;
+        asked.map_err(|e| self.engine.explain(e, name))?;
         self.limit = limit;
         Ok(())
     }
