@@ -11,12 +11,14 @@
 //! - [`store`]: the [`Store`](store::Store) and [`Session`](store::Session) traits, and what goes through them.
 //! - [`view`]: what people see of a lock: holders, waiters, events.
 //! - [`traits`]: what a store promises, as plain data.
+//! - [`doctor`]: what a look at a store found.
 //! - [`clock`]: the clock that also runs while the machine sleeps.
 //! - [`error`]: one error type: kind, retry advice, context, cause.
 //! - [`url`]: what the URLs of all stores share.
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod doctor;
 pub mod error;
 pub mod fence;
 pub mod id;
@@ -33,6 +35,7 @@ pub mod traits;
 pub mod url;
 pub mod view;
 pub mod want;
+pub mod watchers;
 
 pub use clock::{Clock, Tick};
 pub use error::{Error, Kind, Result, Retry};

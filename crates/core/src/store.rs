@@ -19,6 +19,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::doctor::Finding;
 use crate::view::{Events, Lost, Snapshot};
 use crate::{EntryId, Label, Lease, Name, Result, SessionId, Tick, Token, TokenBlock, Traits, Want};
 
@@ -40,6 +41,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Begins a presence at the store. Notes for it go to `inbox` until the session is closed.
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>>;
+
+    /// Looks at what only this store can know of itself: versions, settings, replicas, clocks. Changes nothing, and may be
+    /// dropped half-way. What every store has (how long a lock takes) is not looked at here. What may not be looked at is a
+    /// finding, not an error.
+    fn examine(self: Arc<Self>) -> Pending<Vec<Finding>> {
+        ready(Ok(Vec::new()))
+    }
 }
 
 /// Who opens a session.

@@ -16,7 +16,9 @@ pub struct Traits {
     pub death: Death,
     /// Whether grants carry fencing tokens, and where their numbers come from.
     pub tokens: &'static str,
-    /// Whether the queue order is kept.
+    /// Whether those that wait get in in the order in which they came; `order` says it in words.
+    pub queue: bool,
+    /// How well the order of the queue is kept.
     pub order: &'static str,
     /// Whether shared claims and permits are kept; where not, they are refused.
     pub shared: bool,

@@ -13,6 +13,7 @@ pub static TRAITS: Traits = Traits {
     reach: "the processes of one host",
     death: Death::AtOnce,
     tokens: "max(last + 1, wall clock in µs); what removed locks had reached is kept",
+    queue: true,
     order: "strict",
     shared: true,
     wakeup: "a FIFO per session",

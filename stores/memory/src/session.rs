@@ -100,7 +100,7 @@ impl Session for MemorySession {
     }
 
     fn watch(self: Arc<Self>, prefix: String) -> Pending<Events> {
-        ready(Ok(self.store.state.wake.watch(prefix)))
+        ready(Ok(self.store.state.wake.watchers.watch(prefix)))
     }
 
     fn close(self: Arc<Self>) -> Pending<()> {

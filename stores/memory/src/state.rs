@@ -93,7 +93,7 @@ impl State {
 
     /// Applies one event to a queue, then (and only then) tells those whom it concerns.
     pub(crate) fn apply<T>(&self, name: &Name, event: impl FnOnce(At<'_>, &mut Effects) -> T) -> T {
-        let mut out = Effects::new(self.wake.is_watched());
+        let mut out = Effects::new(self.wake.watchers.any());
         let answer = {
             let now = self.now();
             let mut shard = self.shard(name);
@@ -111,7 +111,7 @@ impl State {
     /// The usual release: of a lock that nobody else wants, while nobody watches.
     pub(crate) fn leave_alone(&self, leave: &Leave) -> bool {
         let name = &leave.name;
-        !self.wake.is_watched()
+        !self.wake.watchers.any()
             && self.shard(name).visit(name, |queue| queue.leave_alone(leave.id, leave.used))
     }
 

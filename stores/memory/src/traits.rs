@@ -12,6 +12,7 @@ pub static TRAITS: Traits = Traits {
     reach: "the clients of one process",
     death: Death::LeaseEnd,
     tokens: "max(last + 1, wall clock in µs)",
+    queue: true,
     order: "strict",
     shared: true,
     wakeup: "direct call",
