@@ -14,7 +14,15 @@ pub(crate) struct Program {
 }
 
 /// What `cargo xtask test` needs. A store that is tested against a real server adds its line here.
-pub(crate) const FOR_TESTS: &[Program] = &[];
+pub(crate) const FOR_TESTS: &[Program] = &[
+    Program { name: "redis-server", package: "redis-server", used_for: "tests against real Redis servers" },
+    Program { name: "redis-cli", package: "redis-tools", used_for: "looking at a Redis server through TLS" },
+    Program {
+        name: "setpriv",
+        package: "util-linux",
+        used_for: "servers that die with the test that started them",
+    },
+];
 
 /// What `cargo xtask bench` needs.
 pub(crate) const FOR_BENCHES: &[Program] =

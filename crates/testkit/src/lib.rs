@@ -14,6 +14,8 @@
 //! - [`child`]: other processes on the same store, to be killed.
 //! - [`faulty`]: a store that fails by script or by seed.
 //! - [`history`]: what the users of a lock saw, and whether it was right.
+//! - [`servers`]: real servers, started for a test and gone with it.
+//! - [`proxy`]: a TCP proxy that cuts, holds up and loses what passes between a client and a server.
 //! - [`wait`]: waiting for conditions with a deadline.
 #![forbid(unsafe_code)]
 
@@ -23,6 +25,8 @@ pub mod conformance;
 pub mod faulty;
 pub mod history;
 mod list;
+pub mod proxy;
+pub mod servers;
 pub mod stage;
 pub mod wait;
 
