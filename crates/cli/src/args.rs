@@ -56,6 +56,9 @@ pub(crate) enum Command {
     Watch(Watch),
     /// Take a lock away from its holders
     Release(Release),
+    /// Look at the store: can locks be trusted to it, and how fast are they
+    #[command(after_long_help = AFTER_DOCTOR_HELP)]
+    Doctor(Doctor),
     /// List the stores and what each promises
     Stores,
     /// Print a completion script for a shell
@@ -171,6 +174,13 @@ pub(crate) struct Release {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// The lease that your programs use: times are compared with it
+    #[arg(long, value_name = "DUR", value_parser = duration(), default_value = "30s")]
+    pub(crate) lease: Duration,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Completions {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
@@ -206,6 +216,7 @@ Environment:
 
 Exit codes:
   0    done
+  1    doctor found something that endangers locks
   64   bad usage: what was asked can never work
   69   the store could not be reached, or its data is damaged
   74   the output could not be written
@@ -236,6 +247,16 @@ Examples:
   leasehold run backup -- rsync -a /srv /backup
   leasehold run --try --min-hold 30s nightly -- ./report   (cron on many hosts: one runs it)
   leasehold run --permits 1 --of 4 encoders -- ffmpeg …    (no more than four at a time)";
+
+const AFTER_DOCTOR_HELP: &str = "\
+Each finding has a grade:
+  danger   two holders at once, a lost lock or a stuck one can follow from it; exit code 1
+  warning  locks work, but something makes them slower or less safe than they could be
+  note     worth knowing; nothing to do
+  good     as it should be
+
+Some locks are taken, and given back, under a name that starts with leasehold-doctor/. What belongs
+to others is not touched.";
 
 #[cfg(test)]
 mod tests {

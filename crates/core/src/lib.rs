@@ -11,7 +11,6 @@
 //! - [`store`]: the [`Store`](store::Store) and [`Session`](store::Session) traits, and what goes through them.
 //! - [`view`]: what people see of a lock: holders, waiters, events.
 //! - [`traits`]: what a store promises, as plain data.
-//! - [`doctor`]: what a look at a store found.
 //! - [`clock`]: the clock that also runs while the machine sleeps.
 //! - [`error`]: one error type: kind, retry advice, context, cause.
 //! - [`url`]: what the URLs of all stores share.

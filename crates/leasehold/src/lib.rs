@@ -26,16 +26,20 @@
 //!
 //! - `connect`: from a URL to a client.
 //! - `stores`: the one list of stores. Features pick them: `file`, `memory` (both on by default).
+//! - [`doctor()`]: a look at a store before it is trusted.
 //! - [`blocking`]: the same words for threads.
 //! - Everything else is `leasehold-client` and `leasehold-core`, re-exported.
 #![forbid(unsafe_code)]
 
 pub mod blocking;
 mod connect;
+mod doctor;
 mod stores;
 
 pub use connect::{connect, connect_with, open_store};
+pub use doctor::{Doctor, Report, Visit, doctor};
 pub use leasehold_client::*;
+pub use leasehold_core::doctor::{Finding, Grade};
 pub use leasehold_core::traits::Death;
 pub use leasehold_core::url::redact;
 pub use stores::stores;

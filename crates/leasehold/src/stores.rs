@@ -33,6 +33,12 @@ pub(crate) static KNOWN: &[Known] = &[
         schemes: &["memory"],
         open: |url| at_once(leasehold_memory::open(url)),
     },
+    #[cfg(feature = "redis")]
+    Known {
+        traits: &leasehold_redis::TRAITS,
+        schemes: leasehold_redis::SCHEMES,
+        open: |url| at_once(leasehold_redis::open(url)),
+    },
 ];
 
 /// The promises of every store that is compiled in.

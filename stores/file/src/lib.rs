@@ -40,12 +40,14 @@
 //! - `floor`: the token below which no queue of this folder starts.
 //! - `sweep`: removing what nobody has used for long.
 //! - `listing`: which names there are.
+//! - `doctor`: what the store can find out about itself.
 //! - `watchers`: telling those who watch what happens, and their stream.
 #![forbid(unsafe_code)]
 
 mod bytes;
 mod chain;
 pub mod config;
+mod doctor;
 mod event;
 mod filename;
 mod floor;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use leasehold_core::doctor::Finding;
 use leasehold_core::store::{Inbox, Pending, Presence, Session, Store};
 use leasehold_core::{Error, Kind, Result, SessionId, Traits};
 use tokio::runtime::Handle;
@@ -11,7 +12,7 @@ use crate::config::Config;
 use crate::folder::Folder;
 use crate::session::FileSession;
 use crate::traits::TRAITS;
-use crate::{sweep, wake};
+use crate::{doctor, sweep, wake};
 
 /// Locks in the files of a folder, for the processes of one host.
 ///
@@ -63,6 +64,17 @@ impl Store for FileStore {
             let (folder, fifo) = prepared.map_err(|e: Error| e.at(self.config.url()))?;
             let session = FileSession::begin(self.config.clone(), me, inbox, folder, fifo, runtime)?;
             Ok(session as Arc<dyn Session>)
+        })
+    }
+
+    fn examine(self: Arc<Self>) -> Pending<Vec<Finding>> {
+        Box::pin(async move {
+            let place = self.config.place.clone();
+            let looked = tokio::task::spawn_blocking(move || doctor::examine(&place)).await;
+            let found = looked.unwrap_or_else(|e| {
+                Err(Error::new(Kind::Unavailable, "the runtime is shutting down").because(e))
+            });
+            found.map_err(|e| e.at(self.config.url()))
         })
     }
 }

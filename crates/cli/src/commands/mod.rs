@@ -1,6 +1,7 @@
 //! One file a command.
 
 mod completions;
+mod doctor;
 mod ls;
 mod man;
 mod release;
@@ -39,6 +40,7 @@ pub(crate) fn run(cli: Cli) -> Done {
             let plan = release::Plan::of(args)?;
             block_on(release::run(global, plan))
         }
+        Command::Doctor(args) => block_on(doctor::run(global, args)),
         Command::Stores => stores::run(&global),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

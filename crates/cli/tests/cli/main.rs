@@ -9,10 +9,12 @@
 //! - `group`: the process group: signals while running, what is left behind, a killed runner.
 //! - `loss`: the lock is taken away, or its lease ends.
 //! - `views`: `ls`, `show`, `watch`, `release`, `stores`, `completions`, `man`; closed pipes; colours.
+//! - `doctor`: what is found about a store, and what that means for the exit code.
 //! - `terminal`: what differs on a terminal.
 //! - `crowd`: many at once: exact counts, kills, mixed claims.
 
 mod crowd;
+mod doctor;
 mod group;
 mod house;
 mod loss;

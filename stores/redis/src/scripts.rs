@@ -1,0 +1,116 @@
+//! The Lua scripts, put together from their files.
+//!
+//! Each script is a quick path for the usual case, and behind it the whole rule (`state.lua`), which only runs when it is
+//! needed. What is the same for all calls of a store (prefix, retention) is written into the text, so that it does not
+//! travel with every command.
+
+use std::time::Duration;
+
+use crate::wire::Script;
+
+/// How many tokens a grant reserves.
+pub const BLOCK: u32 = 1024;
+
+/// What the first number of an answer says. The scripts have the same.
+pub(crate) mod code {
+    pub(crate) const HELD: i64 = 1;
+    pub(crate) const CONTENDED: i64 = 2;
+    pub(crate) const NOT_STARTED: i64 = 4;
+    pub(crate) const WAITING: i64 = 8;
+    pub(crate) const GONE: i64 = 16;
+    pub(crate) const BUSY: i64 = 32;
+    pub(crate) const MISMATCH: i64 = 64;
+
+    pub(crate) const EXPIRED: i64 = 1;
+    pub(crate) const REVOKED: i64 = 2;
+    pub(crate) const WIPED: i64 = 3;
+}
+
+/// All scripts of a store.
+#[derive(Debug)]
+pub struct Scripts {
+    pub(crate) join: Script,
+    pub(crate) renew: Script,
+    pub(crate) leave: Script,
+    pub(crate) downgrade: Script,
+    pub(crate) limit: Script,
+    pub(crate) revoke: Script,
+    pub(crate) inspect: Script,
+}
+
+/// What is written into the scripts.
+#[derive(Debug, Clone)]
+pub struct Setting<'a> {
+    /// What all keys and channels begin with.
+    pub prefix: &'a str,
+    /// The number of the database: channels are the same in all of them.
+    pub db: i64,
+    /// How long the last token of an idle lock is kept.
+    pub retention: Duration,
+    /// An expression that gives the time as `TIME` does; another one lets a test set the clock.
+    pub clock: &'a str,
+}
+
+impl Scripts {
+    /// The scripts of a store.
+    pub fn new(setting: &Setting<'_>) -> Self {
+        let script = |source| Script::new(assemble(source, setting));
+        Scripts {
+            join: script(include_str!("../scripts/join.lua")),
+            renew: script(include_str!("../scripts/renew.lua")),
+            leave: script(include_str!("../scripts/leave.lua")),
+            downgrade: script(include_str!("../scripts/downgrade.lua")),
+            limit: script(include_str!("../scripts/limit.lua")),
+            revoke: script(include_str!("../scripts/revoke.lua")),
+            inspect: script(include_str!("../scripts/inspect.lua")),
+        }
+    }
+
+    /// All of them, with a name for people.
+    pub fn all(&self) -> [(&'static str, &Script); 7] {
+        [
+            ("join", &self.join),
+            ("renew", &self.renew),
+            ("leave", &self.leave),
+            ("downgrade", &self.downgrade),
+            ("limit", &self.limit),
+            ("revoke", &self.revoke),
+            ("inspect", &self.inspect),
+        ]
+    }
+}
+
+fn assemble(source: &str, setting: &Setting<'_>) -> String {
+    let Setting { prefix, db, retention, clock } = setting;
+    let prefix = quote(prefix);
+    let retention = retention.as_millis();
+    let constants = format!(
+        "local PREFIX, WATCHED, DB, RETENTION, BLOCK = {prefix}, {prefix} .. 'w', {db}, {retention}, {BLOCK}\n\
+         local HELD, CONTENDED, NOT_STARTED, WAITING, GONE, BUSY, MISMATCH = {}, {}, {}, {}, {}, {}, {}\n\
+         local EXPIRED, REVOKED, WIPED = {}, {}, {}\n",
+        code::HELD,
+        code::CONTENDED,
+        code::NOT_STARTED,
+        code::WAITING,
+        code::GONE,
+        code::BUSY,
+        code::MISMATCH,
+        code::EXPIRED,
+        code::REVOKED,
+        code::WIPED,
+    );
+    source
+        .replace("-- @constants\n", &constants)
+        .replace("-- @state\n", include_str!("../scripts/state.lua"))
+        .replace("-- @show\n", include_str!("../scripts/show.lua"))
+        .replace("redis.call('TIME')", clock)
+}
+
+/// A Lua string with this text.
+fn quote(text: &str) -> String {
+    let escaped: String = text.bytes().map(|b| format!("\\{b:03}")).collect();
+    format!("'{escaped}'")
+}
+
+/// The server's own clock.
+pub const SERVER_CLOCK: &str = "redis.call('TIME')";

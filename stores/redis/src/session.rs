@@ -1,0 +1,384 @@
+//! One client's presence: each call is one script on one lock.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use leasehold_core::store::{
+    Ask, Inbox, Joined, Leave, Left, News, Note, Otherwise, Pending, Presence, Renewal, Renewed, Session,
+    Waiting,
+};
+use leasehold_core::view::{Events, Lost, Snapshot};
+use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry, Token};
+use redis::Value;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::Redis;
+use crate::keys::Key;
+use crate::state::{self, Answer};
+use crate::wake::{Tracked, Wake};
+use crate::watching::Watching;
+use crate::wire::{Call, Mark, Post, Script, Wire};
+
+/// How many locks one call of the renewal script carries, where one call may carry many: the server does nothing else
+/// meanwhile.
+const RENEWED_AT_ONCE: usize = 128;
+
+/// How soon an entry that waits asks again while no pushes come.
+const POLL_WITHOUT_PUSHES: Duration = Duration::from_millis(200);
+
+/// What the client holds. Dropping it says goodbye in the background.
+pub(crate) struct RedisSession {
+    desk: Arc<Desk>,
+    runtime: Handle,
+}
+
+/// The session itself: it lives until the last of its tasks is done.
+pub(crate) struct Desk {
+    pub(crate) store: Arc<Redis>,
+    me: Presence,
+    pub(crate) wire: Arc<Wire>,
+    pub(crate) wake: Arc<Wake>,
+    pub(crate) watching: Watching,
+    closed: AtomicBool,
+}
+
+impl RedisSession {
+    pub(crate) async fn open(
+        store: Arc<Redis>,
+        me: Presence,
+        inbox: Arc<dyn Inbox>,
+    ) -> Result<Arc<RedisSession>> {
+        let (unproven, grants) = unbounded_channel();
+        let must_prove = store.config.replicas() > 0;
+        let wake = Arc::new(Wake::new(inbox, store.keys.clone(), must_prove.then_some(unproven)));
+        let wire = Wire::open(store.config.clone(), me.id, wake.clone()).await?;
+        wake.hears(&wire);
+        let (watching, closed) = (Watching::default(), AtomicBool::new(false));
+        let desk = Arc::new(Desk { store, me, wire, wake, watching, closed });
+        if must_prove {
+            tokio::spawn(prove(Arc::downgrade(&desk), grants));
+        }
+        Ok(Arc::new(RedisSession { desk, runtime: Handle::current() }))
+    }
+}
+
+impl Drop for RedisSession {
+    fn drop(&mut self) {
+        if !self.desk.closed.load(Ordering::SeqCst) {
+            let desk = self.desk.clone();
+            self.runtime.spawn(async move { desk.say_goodbye().await });
+        }
+    }
+}
+
+impl Desk {
+    /// A call of a script on one lock.
+    fn call(&self, script: &Script, key: &Key) -> Call {
+        Call::script(script, key.slot, &[&key.text])
+    }
+
+    async fn ask(&self, ask: Ask) -> Result<Joined> {
+        let key = self.store.keys.of(&ask.name);
+        let Post { tag, node } = self.wire.post(key.slot);
+        let tag = shown_tag(&tag);
+        let entry = Tracked { name: ask.name.clone(), slot: key.slot, node, waits: false };
+        let asked_before = self.wake.track(ask.id, entry);
+        let begun = self.wake.begun(node);
+        let otherwise = match ask.otherwise {
+            Otherwise::Queue => "q",
+            Otherwise::Barge => "b",
+            Otherwise::GoAway => "a",
+        };
+        let call = self
+            .call(&self.store.scripts.join, &key)
+            .arg(ask.id.to_string())
+            .arg(tag)
+            .arg(otherwise)
+            .arg(state::static_part(&self.me, &ask, tag));
+        let answered = self.wire.run_marked(call).await;
+        let joined = answered.and_then(|(value, mark)| Ok((Answer::one(value)?.joined(ask.want)?, mark)));
+        match joined {
+            Ok((Joined::Held(grant), mark)) => {
+                self.must_be_replicated(&ask.name, ask.id, mark).await?;
+                Ok(Joined::Held(grant))
+            }
+            Ok((Joined::Waiting(waiting), _)) => self.waits(&ask, node, begun, waiting).await,
+            Ok((Joined::Busy, _)) => {
+                self.wake.forget(ask.id);
+                Ok(Joined::Busy)
+            }
+            Err(error) => {
+                if !asked_before && error.retry_advice() != Retry::SameId {
+                    self.wake.forget(ask.id);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// An entry waits. Unless pushes came all the time, it looks once more: it may have missed its grant.
+    async fn waits(&self, ask: &Ask, node: u64, begun: u64, waiting: Waiting) -> Result<Joined> {
+        self.wake.waits(ask.id, true);
+        if begun > 0 && self.wake.begun(node) == begun {
+            return Ok(Joined::Waiting(waiting));
+        }
+        let heard = self.wire.listening(node).await;
+        let line = Renewal { name: ask.name.clone(), id: ask.id, token: None, more_tokens: false };
+        match self.renew_all(vec![line]).await.pop() {
+            Some(Ok(Renewed::Held(grant))) => Ok(Joined::Held(grant)),
+            Some(Ok(Renewed::Waiting(waiting))) if heard => Ok(Joined::Waiting(waiting)),
+            Some(Ok(Renewed::Waiting(waiting))) => Ok(Joined::Waiting(polling(waiting))),
+            Some(Ok(Renewed::Gone(_))) => {
+                Err(Error::new(Kind::Unavailable, "the place in the queue was lost"))
+            }
+            Some(Err(error)) => Err(error),
+            None => Ok(Joined::Waiting(polling(waiting))),
+        }
+    }
+
+    async fn renew_all(&self, batch: Vec<Renewal>) -> Vec<Result<Renewed>> {
+        let keys: Vec<Key> = batch.iter().map(|line| self.store.keys.of(&line.name)).collect();
+        let Some(slot) = keys.first().map(|key| key.slot) else { return Vec::new() };
+        let tag = self.wire.post(slot).tag;
+        // Keys of one call must be of one slot in a cluster; elsewhere many go together.
+        let at_once = if self.store.config.is_cluster() { 1 } else { RENEWED_AT_ONCE };
+        let calls = keys.chunks(at_once).zip(batch.chunks(at_once)).map(|(keys, lines)| {
+            let texts: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
+            let call = Call::script(&self.store.scripts.renew, keys[0].slot, &texts).arg(shown_tag(&tag));
+            lines.iter().fold(call, |call, line| call.arg(state::renewal(line)))
+        });
+        let answers = self.wire.run_all_marked(calls.collect()).await;
+        let mut renewed: Vec<Result<Renewed>> = Vec::with_capacity(batch.len());
+        let mut marks: Vec<(Mark, Range<usize>)> = Vec::new();
+        for (answer, lines) in answers.into_iter().zip(batch.chunks(at_once)) {
+            let from = renewed.len();
+            match answer.and_then(|(value, mark)| Ok((Answer::all(value)?, mark))) {
+                Ok((all, mark)) if all.len() == lines.len() => {
+                    renewed.extend(all.iter().map(Answer::renewed));
+                    marks.push((mark, from..renewed.len()));
+                }
+                Ok(_) => renewed.extend(lines.iter().map(|_| Err(state::unreadable(&Value::Nil)))),
+                Err(error) => renewed.extend(lines.iter().map(|_| Err(error.clone()))),
+            }
+        }
+        self.note_down(&batch, &renewed);
+        self.renewals_must_be_replicated(&marks, &mut renewed).await;
+        renewed
+    }
+
+    fn note_down(&self, batch: &[Renewal], renewed: &[Result<Renewed>]) {
+        for (line, answer) in batch.iter().zip(renewed) {
+            match answer {
+                Ok(Renewed::Gone(_)) => self.wake.forget(line.id),
+                // A holder that is renewed was not waiting; only those that were are worth a look.
+                Ok(Renewed::Held(_)) if line.token.is_none() => self.wake.waits(line.id, false),
+                _ => {}
+            }
+        }
+    }
+
+    /// A grant counts when as many replicas have it as the configuration says. Else it is given back.
+    async fn must_be_replicated(&self, name: &Name, id: EntryId, mark: Mark) -> Result<()> {
+        let Err(error) = self.wire.replicated_since(mark).await else { return Ok(()) };
+        // If it can't be given back, it ends by itself.
+        let _ = self.go(&Leave::new(name.clone(), id), "l").await;
+        Err(error)
+    }
+
+    /// A lease that was renewed on a master alone could end early on the replica that takes over.
+    async fn renewals_must_be_replicated(
+        &self,
+        marks: &[(Mark, Range<usize>)],
+        renewed: &mut [Result<Renewed>],
+    ) {
+        if self.store.config.replicas() == 0 {
+            return;
+        }
+        let held = |answer: &Result<Renewed>| matches!(answer, Ok(Renewed::Held(_)));
+        let mut last: Option<(Mark, Result<()>)> = None;
+        for (mark, lines) in marks {
+            if !renewed[lines.clone()].iter().any(held) {
+                continue;
+            }
+            // Calls that were answered by one connection are proven together.
+            let proven = match &last {
+                Some((same, proven)) if same == mark => proven.clone(),
+                _ => self.wire.replicated_since(*mark).await,
+            };
+            if let Err(error) = &proven {
+                let error = error.clone().retry(Retry::SameId);
+                let lost = renewed[lines.clone()].iter_mut().filter(|answer| held(answer));
+                lost.for_each(|answer| *answer = Err(error.clone()));
+            }
+            last = Some((*mark, proven));
+        }
+    }
+
+    async fn go(&self, leave: &Leave, how: &str) -> Result<Left> {
+        let left = left(self.wire.run(self.leave_call(leave, how)).await?)?;
+        self.wake.forget(leave.id);
+        Ok(left)
+    }
+
+    fn leave_call(&self, leave: &Leave, how: &str) -> Call {
+        let key = self.store.keys.of(&leave.name);
+        let tag = self.wire.post(key.slot).tag;
+        self.call(&self.store.scripts.leave, &key)
+            .arg(leave.id.to_string())
+            .arg(shown_tag(&tag))
+            .arg(leave.used.map_or(0, |token| token.0))
+            .arg(how)
+    }
+
+    /// Calls a script that takes something about a lock and the tag of its node.
+    async fn on_lock(&self, script: &Script, name: &Name, first: Option<String>) -> Result<Value> {
+        let key = self.store.keys.of(name);
+        let tag = self.wire.post(key.slot).tag;
+        let call = first.into_iter().fold(self.call(script, &key), Call::arg);
+        self.wire.run(call.arg(shown_tag(&tag))).await
+    }
+
+    async fn take_away(&self, name: Name, expected: Option<Token>) -> Result<Snapshot> {
+        let key = self.store.keys.of(&name);
+        let tag = self.wire.post(key.slot).tag;
+        let call = self
+            .call(&self.store.scripts.revoke, &key)
+            .arg(shown_tag(&tag))
+            .arg(expected.map_or(0, |token| token.0));
+        let shown = state::revoked(&self.wire.run(call).await?, name)?;
+        Ok(Snapshot { holders: shown.revoked, ..shown.snapshot })
+    }
+
+    async fn look(&self, name: Name) -> Result<Snapshot> {
+        let value = self.on_lock(&self.store.scripts.inspect, &name, None).await?;
+        Ok(state::shown(&value, Some(name))?.snapshot)
+    }
+
+    async fn change_limit(&self, name: Name, limit: u32) -> Result<()> {
+        if limit == 0 {
+            return Err(Error::new(Kind::Invalid, "a semaphore needs a limit of at least 1 permit"));
+        }
+        let most = self.on_lock(&self.store.scripts.limit, &name, Some(limit.to_string())).await?;
+        match state::number(&most) {
+            Some(0) => Ok(()),
+            Some(most) => {
+                let what = format!("the limit can't go down to {limit}: somebody waits for {most} permits");
+                Err(Error::new(Kind::Refused, what)
+                    .advice("wait until that claim is gone, or choose a higher limit"))
+            }
+            None => Err(state::unreadable(&most)),
+        }
+    }
+
+    async fn downgrade(&self, name: &Name, id: EntryId) -> Result<Left> {
+        left(self.on_lock(&self.store.scripts.downgrade, name, Some(id.to_string())).await?)
+    }
+
+    /// Every entry leaves, and the connections go.
+    async fn say_goodbye(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut leaving = self.wake.all();
+        leaving.sort_by_key(|(_, entry)| entry.node);
+        let mut outcome = Ok(());
+        for group in leaving.chunk_by(|(_, a), (_, b)| a.node == b.node) {
+            let calls =
+                group.iter().map(|(id, entry)| self.leave_call(&Leave::new(entry.name.clone(), *id), "s"));
+            for ((id, _), answer) in group.iter().zip(self.wire.run_all(calls.collect()).await) {
+                match answer {
+                    Ok(_) => self.wake.forget(*id),
+                    Err(error) => outcome = Err(error),
+                }
+            }
+        }
+        self.wire.close().await;
+        outcome
+    }
+}
+
+impl Session for RedisSession {
+    fn join(self: Arc<Self>, ask: Ask) -> Pending<Joined> {
+        Box::pin(async move { self.desk.ask(ask).await })
+    }
+
+    fn renew(self: Arc<Self>, batch: Vec<Renewal>) -> Pending<Vec<Result<Renewed>>> {
+        Box::pin(async move { Ok(self.desk.renew_all(batch).await) })
+    }
+
+    fn group(&self, name: &Name) -> u64 {
+        self.desk.wire.post(self.desk.store.keys.of(name).slot).node
+    }
+
+    fn leave(self: Arc<Self>, leave: Leave) -> Pending<Left> {
+        Box::pin(async move { self.desk.go(&leave, "l").await })
+    }
+
+    fn downgrade(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {
+        Box::pin(async move { self.desk.downgrade(&name, id).await })
+    }
+
+    fn set_limit(self: Arc<Self>, name: Name, limit: u32) -> Pending<()> {
+        Box::pin(async move { self.desk.change_limit(name, limit).await })
+    }
+
+    fn revoke(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
+        Box::pin(async move { self.desk.take_away(name, expected).await })
+    }
+
+    fn inspect(self: Arc<Self>, name: Name) -> Pending<Snapshot> {
+        Box::pin(async move { self.desk.look(name).await })
+    }
+
+    fn list(self: Arc<Self>, prefix: String, after: Option<Name>, most: usize) -> Pending<Vec<Snapshot>> {
+        Box::pin(async move { self.desk.page(&prefix, after.as_ref(), most).await })
+    }
+
+    fn watch(self: Arc<Self>, prefix: String) -> Pending<Events> {
+        Box::pin(async move { self.desk.clone().begin_watching(prefix).await })
+    }
+
+    fn close(self: Arc<Self>) -> Pending<()> {
+        Box::pin(async move { self.desk.say_goodbye().await })
+    }
+}
+
+/// Scripts read a tag as one word.
+pub(crate) fn shown_tag(tag: &str) -> &str {
+    if tag.is_empty() { "-" } else { tag }
+}
+
+fn polling(waiting: Waiting) -> Waiting {
+    let poll_in = waiting.poll_in.map_or(POLL_WITHOUT_PUSHES, |soon| soon.min(POLL_WITHOUT_PUSHES));
+    Waiting { poll_in: Some(poll_in), ..waiting }
+}
+
+fn left(value: Value) -> Result<Left> {
+    match state::number(&value) {
+        Some(1) => Ok(Left::Done),
+        Some(0) => Ok(Left::NotThere),
+        _ => Err(state::unreadable(&value)),
+    }
+}
+
+/// Grants that were pushed to us count when replicas have them. Else they are given back, and the wait begins again.
+async fn prove(desk: Weak<Desk>, mut grants: UnboundedReceiver<Note>) {
+    while let Some(note) = grants.recv().await {
+        let Some(desk) = desk.upgrade() else { return };
+        tokio::spawn(async move {
+            let line = Renewal { name: note.name.clone(), id: note.id, token: None, more_tokens: false };
+            match desk.renew_all(vec![line]).await.pop() {
+                Some(Ok(Renewed::Held(_))) => desk.wake.tell(note),
+                Some(Ok(Renewed::Waiting(_))) => {}
+                Some(Ok(Renewed::Gone(why))) => desk.wake.tell(Note { news: News::Gone(why), ..note }),
+                Some(Err(_)) | None => {
+                    let _ = desk.go(&Leave::new(note.name.clone(), note.id), "l").await;
+                    desk.wake.tell(Note { news: News::Gone(Lost::Expired), ..note });
+                }
+            }
+        });
+    }
+}
