@@ -10,6 +10,7 @@
 //! - [`handover`]: 64 tasks that want one name on `file:`, with and without the local queue.
 //! - [`held`]: what 100,000 held locks cost in memory.
 //! - [`processes`]: from one process to another, and as a command beside flock(1).
+//! - [`redis`]: the same questions on a Redis server, against redis-benchmark: `cargo xtask bench redis`.
 //! - [`floor`]: the code that Leasehold is compared with.
 //! - [`measure`]: rounds, medians, the printed table and the targets.
 //! - [`alloc`]: an allocator that counts.
@@ -23,6 +24,7 @@ mod handover;
 mod held;
 mod measure;
 mod processes;
+mod redis;
 mod uncontended;
 
 use std::process::ExitCode;
@@ -36,11 +38,11 @@ static ALLOCATOR: alloc::Counting = alloc::Counting;
 type Done<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str = "\
-leasehold-bench embedded [--check] [--quick] [--only PART]
+leasehold-bench embedded|redis [--check] [--quick] [--only PART]
 
   --check   exit with 1 if a target is missed
   --quick   fewer and shorter rounds: for a look, not for figures to quote
-  --only    one of: uncontended, files, handover, held, processes";
+  --only    embedded: uncontended, files, handover, held or processes; redis: pairs, one-name, hand-off or kept";
 
 /// One part of the benchmark.
 type Part = (&'static str, fn(&mut Report) -> Done);
@@ -57,13 +59,19 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
-        ["embedded", options @ ..] => embedded(options),
+        ["embedded", options @ ..] => bench(options, &PARTS.map(|(name, _)| name), embedded),
+        ["redis", options @ ..] => bench(options, &redis::parts(), redis::run),
         [processes::CHILD, rest @ ..] => done(processes::child(rest)),
+        [redis::one_name::CHILD, rest @ ..] => done(redis::one_name::child(rest)),
         _ => usage(),
     }
 }
 
-fn embedded(mut options: &[&str]) -> ExitCode {
+fn bench(
+    mut options: &[&str],
+    parts: &[&str],
+    run: impl FnOnce(&mut Report, Option<&str>) -> Done,
+) -> ExitCode {
     let (mut check, mut quick, mut only) = (false, false, None);
     while let Some((option, rest)) = options.split_first() {
         options = rest;
@@ -74,18 +82,23 @@ fn embedded(mut options: &[&str]) -> ExitCode {
             _ => return usage(),
         }
     }
-    let parts: Vec<_> = PARTS.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)).collect();
-    if parts.is_empty() {
+    if only.is_some_and(|only| !parts.contains(&only)) {
         return usage();
     }
     let mut report = Report::new(quick);
-    for (_, run) in parts {
-        if let Err(e) = run(&mut report) {
-            return done(Err(e));
-        }
+    if let Err(e) = run(&mut report, only) {
+        return done(Err(e));
     }
     let missed = report.finish();
     if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The stores that need no server.
+fn embedded(report: &mut Report, only: Option<&str>) -> Done {
+    for (_, part) in PARTS.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
+        part(report)?;
+    }
+    Ok(())
 }
 
 fn usage() -> ExitCode {

@@ -38,7 +38,7 @@ fn hand_off(report: &Report) -> Done {
     Ok(())
 }
 
-fn our_hand_offs(url: &str, times: usize) -> Done<Vec<f64>> {
+pub(crate) fn our_hand_offs(url: &str, times: usize) -> Done<Vec<f64>> {
     // The workers serve the store's wake-ups while this thread waits for the other process.
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let client = runtime.block_on(leasehold::connect(url))?;
@@ -199,7 +199,7 @@ fn invocations(program: &Path, args: &[String], times: usize) -> Done<Vec<f64>> 
     Ok(took)
 }
 
-fn percentiles(mut times: Vec<f64>) -> (f64, f64) {
+pub(crate) fn percentiles(mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
     let p99 = times.get(times.len() * 99 / 100).copied().unwrap_or(f64::NAN);
     (median(times.into_iter()), p99)

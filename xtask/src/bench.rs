@@ -8,8 +8,16 @@ pub(crate) fn embedded(args: &[&str]) -> Done {
     tools::ensure(tools::FOR_BENCHES)?;
     // The bench starts the `leasehold` program too, which it finds beside itself.
     Cmd::cargo().args(["build", "--release", "-p", "leasehold-cli", "-p", "leasehold-bench"]).run()?;
-    Cmd::cargo()
-        .args(["run", "--quiet", "--release", "-p", "leasehold-bench", "--", "embedded"])
-        .args(args)
-        .run()
+    bench("embedded", args)
+}
+
+/// Redis, against redis-benchmark's bare commands.
+pub(crate) fn redis(args: &[&str]) -> Done {
+    tools::ensure(tools::FOR_TESTS)?;
+    tools::ensure(tools::FOR_REDIS_BENCH)?;
+    bench("redis", args)
+}
+
+fn bench(which: &str, args: &[&str]) -> Done {
+    Cmd::cargo().args(["run", "--quiet", "--release", "-p", "leasehold-bench", "--", which]).args(args).run()
 }

@@ -27,6 +27,7 @@ cargo xtask COMMAND
   test [FILTER]           tests, doc tests, interleavings, examples; installs what they need
                           (with FILTER: only the tests whose name contains it)
   bench embedded [ARGS]   the benchmarks that need no server; --check fails below a target, --quick is shorter
+  bench redis [ARGS]      the same questions on a Redis server
   ci                      all that CI checks: the same as .ci/run
   deny                    licences, sources, bans, and advisories if their database can be reached
   msrv                    builds with the oldest Rust that Cargo.toml promises
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(None),
         ["test", filter] if !filter.starts_with('-') => test::run(Some(filter)),
         ["bench", "embedded", rest @ ..] => bench::embedded(rest),
+        ["bench", "redis", rest @ ..] => bench::redis(rest),
         ["ci"] => sh::Cmd::new(sh::root().join(".ci/run")).run(),
         ["deny"] => deny::run(),
         ["msrv"] => msrv::run(),

@@ -28,6 +28,13 @@ pub(crate) const FOR_TESTS: &[Program] = &[
 pub(crate) const FOR_BENCHES: &[Program] =
     &[Program { name: "flock", package: "util-linux", used_for: "comparing `leasehold run` with flock(1)" }];
 
+/// What `cargo xtask bench redis` needs besides.
+pub(crate) const FOR_REDIS_BENCH: &[Program] = &[Program {
+    name: "redis-benchmark",
+    package: "redis-tools",
+    used_for: "the floor that Redis locks are compared with",
+}];
+
 /// Installs what is missing, or says what to install.
 pub(crate) fn ensure(needed: &[Program]) -> Done {
     let missing = missing(needed, |program| sh::find(program).is_some());

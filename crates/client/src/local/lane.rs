@@ -91,6 +91,13 @@ impl Lane {
         }
     }
 
+    /// Whether the keeper should look at it by then, if it looks at others anyway: leases that are renewed a little early are
+    /// renewed together.
+    pub(crate) fn due_soon(&self, now: Tick, rules: &Rules) -> bool {
+        let soon = matches!(&self.stage, Stage::Held(held) if held.due <= now + rules.together());
+        soon || self.due() <= now
+    }
+
     /// A claim comes.
     pub(crate) fn enter(&mut self, want: Want, tries: bool, scene: &mut Scene<'_>) -> Enter {
         self.notice_the_end(scene);
@@ -365,7 +372,7 @@ impl Lane {
                     scene.actions.push(Action::Join(scene.key.clone(), ask.on(scene.key.name.clone())));
                 }
             }
-            Stage::Held(held) if held.due <= scene.now => {
+            Stage::Held(held) if held.due <= scene.now + scene.rules.together() => {
                 held.due = scene.now + scene.rules.lease / 6;
                 let (id, token, more_tokens) = (held.hold.id, Some(held.highest), held.refreshing);
                 scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token, more_tokens }));

@@ -100,6 +100,14 @@ pub(crate) struct Rules {
     pub(crate) death: Death,
 }
 
+impl Rules {
+    /// How much earlier than it must be a lease is renewed to be renewed together with others: a tenth of the time between
+    /// two renewals. Without it the renewals of locks that were taken one after the other stay apart for ever.
+    pub(crate) fn together(&self) -> Duration {
+        self.lease / 30
+    }
+}
+
 /// How often an entry is looked at that nothing else would make us look at: the net under lost messages, and for an
 /// open-ended lease the check that the store still knows it.
 pub(crate) const SLOW_POLL: Duration = Duration::from_secs(10);

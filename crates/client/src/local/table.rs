@@ -256,9 +256,11 @@ impl Table {
         self.planned.store(Tick::NEVER.0, Ordering::SeqCst);
         let now = self.clock.now();
         let (mut actions, mut lost, mut next) = (Vec::new(), 0, Tick::NEVER);
+        let due = |until: Tick| self.shards.iter().any(|shard| lock(shard).due.is_some_and(|due| due <= until));
+        let until = if due(now) { now + self.rules.together() } else { now };
         for shard in &self.shards {
             let mut shard = lock(shard);
-            if shard.due.is_some_and(|due| due <= now) {
+            if shard.due.is_some_and(|due| due <= until) {
                 lost += shard.look(self, now, &mut actions);
             }
             next = next.min(shard.due.unwrap_or(Tick::NEVER));
@@ -352,7 +354,7 @@ impl Shard {
             table,
             now,
             actions,
-            |lane| lane.due() <= now,
+            |lane| lane.due_soon(now, &table.rules),
             |lane, scene| lost += u64::from(lane.look(scene)),
         );
         for lane in

@@ -1,0 +1,43 @@
+//! The floor: what redis-benchmark gets out of the same server with the bare commands that most locks are made of.
+
+use std::process::Command;
+
+use leasehold_testkit::servers::redis::Redis;
+
+use crate::Done;
+
+/// What every client library does to unlock: delete the key if it is still ours.
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+const VALUE: &str = "0123456789abcdef0123456789abcdef";
+const KEY: &str = "floor:__rand_int__";
+
+/// Nanoseconds of `SET NX PX` and compare-and-delete together, over one connection with so many commands in flight.
+pub(crate) fn pair(server: &Redis, in_flight: usize, requests: usize) -> Done<f64> {
+    let digest = server.cli(&["SCRIPT", "LOAD", COMPARE_AND_DELETE]);
+    server.cli(&["FLUSHALL"]);
+    let set = command(server, in_flight, requests, &["SET", KEY, VALUE, "NX", "PX", "30000"])?;
+    let delete = command(server, in_flight, requests, &["EVALSHA", digest.trim(), "1", KEY, VALUE])?;
+    Ok(set + delete)
+}
+
+/// Nanoseconds of one round trip: the bare unlock, one at a time.
+pub(crate) fn round_trip(server: &Redis, requests: usize) -> Done<f64> {
+    let digest = server.cli(&["SCRIPT", "LOAD", COMPARE_AND_DELETE]);
+    command(server, 1, requests, &["EVALSHA", digest.trim(), "1", KEY, VALUE])
+}
+
+fn command(server: &Redis, in_flight: usize, requests: usize, words: &[&str]) -> Done<f64> {
+    let (port, in_flight, count) = (server.port().to_string(), in_flight.to_string(), requests.to_string());
+    let output = Command::new("redis-benchmark")
+        .args(["-h", "127.0.0.1", "-p", &port, "-c", "1", "-P", &in_flight, "-n", &count, "-r", "1000000", "--csv"])
+        .args(words)
+        .output()
+        .map_err(|e| format!("redis-benchmark could not be run ({e}): apt-get install redis-tools"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    // The last line is "command","requests per second",…
+    let last = text.lines().last().unwrap_or_default();
+    let rate = last.rsplit("\",\"").nth(6).and_then(|rate| rate.trim_matches('"').parse::<f64>().ok());
+    rate.map(|rate| 1e9 / rate).ok_or_else(|| format!("redis-benchmark said {text:?}").into())
+}

@@ -1,0 +1,66 @@
+//! Lock and release of free names, by one task and by 64 at a time, over the one connection of a client.
+
+use leasehold::Client;
+use leasehold_testkit::servers::redis::Redis;
+use tokio::runtime::{Builder, Runtime};
+
+use super::floor;
+use crate::Done;
+use crate::measure::{Pair, Report, Target, per_operation, time};
+
+pub(crate) fn run(report: &mut Report, server: &Redis) -> Done {
+    report.section("redis: lock and release of free names, one client");
+    let one = Builder::new_current_thread().enable_all().build()?;
+    compare(report, server, &one, "one thread", 1, 3_000)?;
+    compare(report, server, &one, "one thread", 64, 1_000)?;
+    let many = Builder::new_multi_thread().enable_all().build()?;
+    let threads = format!("{} threads", many.metrics().num_workers());
+    compare(report, server, &many, &threads, 1, 3_000)?;
+    compare(report, server, &many, &threads, 64, 1_000)
+}
+
+fn compare(
+    report: &mut Report,
+    server: &Redis,
+    runtime: &Runtime,
+    on: &str,
+    tasks: usize,
+    pairs_each: usize,
+) -> Done {
+    let client = runtime.block_on(leasehold::connect(&server.url()))?;
+    let each = report.work(pairs_each);
+    let requests = (each * tasks).max(2_000);
+    let times = Pair::alternate(
+        report.rounds(),
+        || floor::pair(server, tasks, requests),
+        || per_operation(tasks * each, || lock_and_release(runtime, &client, tasks, each)),
+    )?;
+    runtime.block_on(client.close())?;
+    let rate = |nanos: f64| format!("{:.0}/s", 1e9 / nanos);
+    let what = format!("{tasks} in flight");
+    report.line(&format!("SET NX PX + EVALSHA, {what}"), time(times.floor()), rate(times.floor()));
+    report.line(&format!("leasehold, {what}, {on}"), time(times.ours()), rate(times.ours()));
+    let share = times.slower().inverse();
+    let name = format!("redis: pairs of the floor, {what}, {on}");
+    report.target(&name, share.median, "", Target::AtLeast(0.7), share.spread());
+    Ok(())
+}
+
+fn lock_and_release(runtime: &Runtime, client: &Client, tasks: usize, each: usize) -> Done {
+    let running: Vec<_> = (0..tasks)
+        .map(|task| {
+            let client = client.clone();
+            runtime.spawn(async move {
+                for n in 0..each {
+                    let guard = client.mutex(format!("orders/{task}-{n}")).lock().await?;
+                    guard.release().await?;
+                }
+                leasehold::Result::<()>::Ok(())
+            })
+        })
+        .collect();
+    for task in running {
+        runtime.block_on(task)??;
+    }
+    Ok(())
+}
