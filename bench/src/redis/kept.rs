@@ -29,7 +29,7 @@ pub(crate) fn run(report: &mut Report, server: &Redis) -> Done {
     let length = Duration::from_secs(if report.work(10) < 10 { 10 } else { 20 });
     let (ours, theirs, calls) = (our_time(), server_time(server)?, server.calls("evalsha"));
     let began = Instant::now();
-    runtime.block_on(tokio::time::sleep(length));
+    runtime.block_on(async { tokio::time::sleep(length).await });
     let whole = nanos(began.elapsed());
     let (ours, theirs) = (nanos(our_time() - ours), (server_time(server)? - theirs) * 1e9);
     let calls = server.calls("evalsha") - calls;

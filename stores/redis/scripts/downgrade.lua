@@ -4,7 +4,8 @@
 local TAG = ARGV[2]
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local watched = redis.pcall('EXISTS', TAG == '-' and WATCHED or PREFIX .. '{' .. TAG .. '}:w') == 1
+local watched = @watched
+-- @expand
 -- @state
 open(KEYS[1])
 expire()

@@ -4,19 +4,28 @@
 -- @constants
 local v = redis.call('GET', KEYS[1])
 local TAG = ARGV[2]
-local watched = redis.pcall('EXISTS', TAG == '-' and WATCHED or PREFIX .. '{' .. TAG .. '}:w') == 1
-if v and string.sub(v, 1, 2) == 'h ' and string.sub(v, 20, 51) == ARGV[1] and not watched then
-  -- The usual case: nobody waits, so nothing has to be decided, and not even the time is needed.
-  local last, used = string.sub(v, 3, 18), tonumber(ARGV[3])
-  if used > 0 and last == string.sub(v, 104, 119) and used <= tonumber(last) then
-    last = string.format('%016d', math.max(used, tonumber(string.sub(v, 87, 102)) - 1))
+local watched = @watched
+if v and string.sub(v, 20, 51) == ARGV[1] and not watched then
+  -- The usual cases: nobody waits, so nothing has to be decided, and not even the time is needed.
+  local mode, used = string.sub(v, 1, 2), tonumber(ARGV[3])
+  local first = tonumber(string.sub(v, 3, 18))
+  if mode == 'n ' and used >= first and used < first + BLOCK then
+    -- What was not handed out of the block is given out again.
+    redis.call('SET', KEYS[1], 'f ' .. ARGV[3], 'PX', RETENTION)
+    return 1
+  elseif mode == 'h ' then
+    local last = first
+    if used > 0 and used <= last then
+      last = math.max(used, tonumber(string.sub(v, 87, 102)) - 1)
+    end
+    redis.call('SET', KEYS[1], string.format('f %016d', last), 'PX', RETENTION)
+    return 1
   end
-  redis.call('SET', KEYS[1], 'f ' .. last, 'PX', RETENTION)
-  return 1
 end
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
+-- @expand
 -- @state
 open(KEYS[1])
 expire()

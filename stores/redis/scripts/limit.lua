@@ -5,7 +5,8 @@
 local TAG, wanted = ARGV[2], tonumber(ARGV[1])
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local watched = redis.pcall('EXISTS', TAG == '-' and WATCHED or PREFIX .. '{' .. TAG .. '}:w') == 1
+local watched = @watched
+-- @expand
 -- @state
 open(KEYS[1])
 expire()

@@ -8,12 +8,16 @@ local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local out, slow = {}, nil
 
+-- @expand
 for i, key in ipairs(KEYS) do
   local ask = ARGV[i + 1]
   local v = redis.call('GET', key)
+  if v and string.sub(v, 1, 2) == 'n ' then
+    v = expand(v)
+  end
   -- The usual case: the only holder, whose lease is kept and still runs.
   if v and string.sub(v, 1, 2) == 'h ' and string.sub(v, 20, 51) == string.sub(ask, 1, 32)
-    and string.sub(v, 176, 176) == 'k' and tonumber(string.sub(v, 53, 68)) > now then
+    and string.sub(v, 176, 176) == 'k' and (tonumber(string.sub(v, 53, 68)) or 0) > now then
     local lease = tonumber(string.sub(v, 177, 192))
     local first, tail = tonumber(string.sub(v, 87, 102)), string.sub(v, 69)
     local front = string.sub(v, 1, 52)
@@ -38,7 +42,7 @@ if not slow then
   return out
 end
 
-local watched = redis.pcall('EXISTS', TAG == '-' and WATCHED or PREFIX .. '{' .. TAG .. '}:w') == 1
+local watched = @watched
 -- @state
 
 local function renew(ask)

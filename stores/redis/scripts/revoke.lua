@@ -5,7 +5,8 @@
 local TAG, token = ARGV[1], tonumber(ARGV[2])
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local watched = redis.pcall('EXISTS', TAG == '-' and WATCHED or PREFIX .. '{' .. TAG .. '}:w') == 1
+local watched = @watched
+-- @expand
 -- @state
 -- @show
 open(KEYS[1])

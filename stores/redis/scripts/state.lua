@@ -5,7 +5,8 @@
 --
 -- KEY        a string that begins with a letter and the highest token ever given out (16 digits):
 --              f LAST                     nobody holds it and nobody waits; kept for the tokens' sake only
---              h LAST ID RECORD           one holder, not a semaphore's, and nobody else: all there is, in one key
+--              n AT ID STATIC             one holder since AT, whose first token is AT, not a semaphore's, and nobody else
+--              h LAST ID RECORD           the same after a renewal: all there is, in one key
 --              q LAST LIMIT HELD SEQ CLASS SUM WANTING KEEP      all else; the entries are in the keys below
 -- KEY:e      a hash: the records of all entries by their id
 -- KEY:o      the queue, holders first: ids by their number in line
@@ -17,6 +18,7 @@
 local sub, format = string.sub, string.format
 local head, E, O, B, X
 local last, limit, held, seq, class, sum, wanting, keep, dirty
+local queued, barging -- How many are in O and in B.
 
 local function parse(id, record)
   local static = sub(record, 124)
@@ -49,6 +51,10 @@ local function record(e)
     e.ends, e.first, e.tfirst, e.tlast, e.at, e.since, e.started, e.kind, e.seq, e.static)
 end
 
+local function foreign()
+  error('LEASEHOLD the key ' .. head .. ' holds something that is not a lock')
+end
+
 local function get(id)
   local found = redis.call('HGET', E, id)
   return found and parse(id, found)
@@ -62,7 +68,7 @@ end
 -- Keeps the keys for as long as anything in them, and the retention after it. Lengthened by more than needed, so that it is
 -- rarely done.
 local function cover(e)
-  local need = math.ceil(e.ends / 1000) + RETENTION
+  local need = math.ceil(e.ends / 1000) + tonumber(RETENTION)
   if need > keep then
     keep = need + 2 * math.ceil(e.place / 1000)
     for _, key in ipairs({ E, O, B, X }) do
@@ -86,6 +92,11 @@ local function add(e, kind)
   if e.want == 'p' then
     wanting = wanting + 1
   end
+  if kind == 'q' then
+    queued = queued + 1
+  else
+    barging = barging + 1
+  end
   redis.call('ZADD', line, seq, e.id)
   put(e)
   redis.call('ZADD', X, format('%d', e.ends), e.id)
@@ -105,7 +116,11 @@ local function remove(e)
   dirty = true
   redis.call('HDEL', E, e.id)
   redis.call('ZREM', X, e.id)
-  redis.call('ZREM', e.kind == 'q' and O or B, e.id)
+  if e.kind == 'q' then
+    queued = queued - redis.call('ZREM', O, e.id)
+  else
+    barging = barging - redis.call('ZREM', B, e.id)
+  end
   if e.want == 'p' then
     wanting = wanting - 1
   end
@@ -118,28 +133,50 @@ local function remove(e)
   end
 end
 
+-- Starts anew, but for the last token.
+local function clear()
+  redis.call('DEL', E, O, B, X)
+  limit, held, seq, class, sum, wanting, keep, queued, barging = nil, 0, 0, '-', 0, 0, 0, 0, 0
+end
+
 local function open(key)
   head, E, O, B, X = key, key .. ':e', key .. ':o', key .. ':b', key .. ':x'
-  last, limit, held, seq, class, sum, wanting, keep, dirty = 0, nil, 0, 0, '-', 0, 0, 0, false
+  last, dirty = 0, false
   local v = redis.call('GET', head)
-  if not v then
-    return
+  if v and sub(v, 1, 2) == 'n ' then
+    v = expand(v)
   end
-  local mode = sub(v, 1, 2)
-  last = tonumber(sub(v, 3, 18))
-  if mode == 'h ' and last then
-    local e = parse(sub(v, 20, 51), sub(v, 53))
-    add(e, 'q')
-    holds(e)
-  elseif mode == 'q ' and last then
+  local mode = v and sub(v, 1, 2)
+  last = v and tonumber(sub(v, 3, 18)) or 0
+  if mode == 'q ' then
     local l, h, s, c, m, w, k = string.match(v, '^(%d+) (%d+) (%d+) (%S) (%d+) (%d+) (%d+)', 20)
     limit, held, seq, class, sum, wanting, keep =
       tonumber(l), tonumber(h), tonumber(s), c, tonumber(m), tonumber(w), tonumber(k)
-    if limit == 0 then
+    if not keep then
+      foreign()
+    elseif limit == 0 then
       limit = nil
     end
-  elseif mode ~= 'f ' or not last then
-    error('LEASEHOLD the key ' .. head .. ' holds something that is not a lock')
+    queued, barging = redis.call('ZCARD', O), redis.call('ZCARD', B)
+    local entries = redis.call('HLEN', E)
+    if entries ~= queued + barging or entries ~= redis.call('ZCARD', X) or held > queued then
+      -- Somebody deleted or evicted a part of it. Holders learn it at their next renewal, and those that wait ask again.
+      clear()
+      dirty = true
+    end
+    return
+  end
+  -- What else may lie there is left of a lock whose key was deleted.
+  clear()
+  if mode == 'h ' and #v > 176 then
+    local e = parse(sub(v, 20, 51), sub(v, 53))
+    if not e.ends or not e.tag then
+      foreign()
+    end
+    add(e, 'q')
+    holds(e)
+  elseif v and (mode ~= 'f ' or #v ~= 18 or not tonumber(sub(v, 3, 18))) then
+    foreign()
   end
 end
 
@@ -147,7 +184,7 @@ local function save()
   if not dirty then
     return
   end
-  if redis.call('ZCARD', O) + redis.call('ZCARD', B) == 0 then
+  if queued + barging == 0 then
     redis.call('DEL', E, X)
     redis.call('SET', head, format('f %016d', last), 'PX', RETENTION)
   else
@@ -187,11 +224,11 @@ local function next_block()
 end
 
 local function waits()
-  return redis.call('ZCARD', O) > held
+  return queued > held
 end
 
 local function contended()
-  return waits() or redis.call('ZCARD', B) > 0
+  return waits() or barging > 0
 end
 
 local function fits(e)
@@ -213,9 +250,9 @@ local function call_a_barger()
   if waits() then
     return
   end
-  for at = 0, redis.call('ZCARD', B) - 1 do
+  for at = 0, barging - 1 do
     local e = get(redis.call('ZRANGE', B, at, at)[1])
-    if e and fits(e) then
+    if fits(e) then
       tell(e, 'r ' .. e.id)
       seq = seq + 1
       e.seq = seq
@@ -250,13 +287,10 @@ local function move_on()
       break
     end
     local e = get(id)
-    if not e then
-      redis.call('ZREM', O, id)
-    elseif fits(e) then
-      promote(e)
-    else
+    if not fits(e) then
       break
     end
+    promote(e)
   end
   call_a_barger()
   forget_limit()
@@ -286,12 +320,7 @@ local function expire()
   end
   local gone = {}
   for _, id in ipairs(over) do
-    local e = get(id)
-    if e then
-      gone[#gone + 1] = e
-    else
-      redis.call('ZREM', X, id)
-    end
+    gone[#gone + 1] = get(id)
   end
   take_out(gone, 'x', 'expired')
   move_on()
@@ -344,7 +373,7 @@ end
 -- One that barges tries again: it gets in, or its place is renewed.
 local function barge(e)
   if admits(e) then
-    redis.call('ZREM', B, e.id)
+    barging = barging - redis.call('ZREM', B, e.id)
     if e.want == 'p' then
       wanting = wanting - 1
     end

@@ -48,6 +48,8 @@ enum Claimed {
 
 const PEOPLE: usize = 5;
 
+const RETENTION: Duration = Duration::from_secs(3600);
+
 /// Most histories are about one kind of lock; in some of them kinds and limits meet that don't fit.
 fn wants() -> impl Strategy<Value = BoxedStrategy<Want>> {
     let permits = |of: u32| (1..=of).prop_map(move |n| Want::Permits { n, of });
@@ -106,8 +108,8 @@ impl Both {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let prefix = format!("t{}:", COUNT.fetch_add(1, Ordering::Relaxed));
         let clock = format!("redis.call('HMGET', '{prefix}clock', 's', 'u')");
-        let retention = Duration::from_secs(3600);
-        let scripts = Scripts::new(&Setting { prefix: &prefix, db: 0, retention, clock: &clock });
+        let setting = Setting { prefix: &prefix, db: 0, cluster: false, retention: RETENTION, clock: &clock };
+        let scripts = Scripts::new(&setting);
         let (mut commands, mut pushes) = (SERVER.connect().unwrap(), SERVER.connect().unwrap());
         pushes.ask(&["PSUBSCRIBE", &format!("{prefix}*")]).unwrap();
         if watched {
@@ -215,12 +217,13 @@ impl Both {
                 };
                 let join = self.scripts.join.clone();
                 let how = match otherwise {
-                    Otherwise::Queue => "q",
-                    Otherwise::Barge => "b",
-                    Otherwise::GoAway => "a",
+                    Otherwise::Queue => "q-",
+                    Otherwise::Barge => "b-",
+                    Otherwise::GoAway => "a-",
                 };
-                let args = [&ask.id.to_string(), "-", how, &state::static_part(&me, &ask, "-")];
-                let answer = Answer::one(self.run(&join, &args)).unwrap().joined(want);
+                let kept = (lease.as_millis() + 1 + RETENTION.as_millis()).to_string();
+                let args = [&ask.id.to_string(), how, &state::static_part(&me, &ask, "-"), &kept];
+                let answer = Answer::joined(self.run(&join, &args), &ask);
                 let expected = self.model.join(me.id, &me.label, &ask, POLICY, now, &mut out);
                 match (answer, expected) {
                     (Ok(answer), Ok(expected)) => {

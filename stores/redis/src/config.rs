@@ -11,6 +11,7 @@ use leasehold_core::{Error, Kind, Result};
 
 pub(crate) use read::Place;
 pub use server::{Address, Server, Tls};
+use server::{escape, with_params};
 
 /// How long one command may take. Long enough for a failover that is noticed quickly, short against a usual lease.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -98,7 +99,7 @@ impl Config {
     /// - `redis://[user:password@]host[:port][/db]`
     /// - `unix:/path/to/socket`, with `?db=1`
     /// - `redis+sentinel://[user:password@]host1[:port],host2,…/master-name[/db]`, with `?sentinel-user=…` and
-    ///   `?sentinel-password=…` for the Sentinels themselves
+    ///   `?sentinel-password=…` or `?sentinel-password-file=PATH` for the Sentinels themselves
     /// - `redis+cluster://[user:password@]host1[:port],host2,…`
     /// - `rediss://…`, `rediss+sentinel://…`, `rediss+cluster://…`: encrypted, with `?ca=PATH`, `?cert=PATH`, `?key=PATH`
     ///
@@ -110,7 +111,7 @@ impl Config {
         let mut config = Config::at(read::place(&mut url)?);
         let mut known: Vec<&str> = PARAMS.iter().chain(read::SERVER_PARAMS).copied().collect();
         if matches!(config.place, Place::Sentinel { .. }) {
-            known.extend(["sentinel-user", "sentinel-password"]);
+            known.extend(["sentinel-user", "sentinel-password", "sentinel-password-file"]);
         }
         if let Some(text) = url.take("timeout") {
             config.timeout = positive("timeout", &text)?;
@@ -198,10 +199,7 @@ impl Config {
 
     /// The number of the database: part of the names of channels, which all databases of a server share.
     pub fn db(&self) -> i64 {
-        match &self.place {
-            Place::One(server) | Place::Sentinel { server, .. } => server.db.into(),
-            Place::Cluster(_) => 0,
-        }
+        self.like().db.into()
     }
 
     /// Whether this is a cluster.
@@ -212,26 +210,41 @@ impl Config {
     /// The URL as it may be printed: no password in it.
     pub fn url(&self) -> String {
         let default = Config::at(self.place.clone());
-        let mut params = Vec::new();
-        let mut time = |key: &str, time: Duration, default: Duration| {
-            if time != default {
-                params.push(format!("{key}={}ms", time.as_millis()));
-            }
+        let mut params = self.like().params();
+        for (name, time, usual) in [
+            ("timeout", self.timeout, default.timeout),
+            ("retention", self.retention, default.retention),
+            ("replicas-timeout", self.replicas_timeout, default.replicas_timeout),
+        ] {
+            params.extend((time != usual).then(|| format!("{name}={}ms", time.as_millis())));
+        }
+        params.extend((self.prefix != default.prefix).then(|| format!("prefix={}", escape(&self.prefix))));
+        params.extend((self.replicas != default.replicas).then(|| format!("replicas={}", self.replicas)));
+        with_params(self.shown_place(), &params)
+    }
+
+    /// A server that stands for all: its login, database and encryption.
+    fn like(&self) -> &Server {
+        match &self.place {
+            Place::One(server) | Place::Sentinel { server, .. } => server,
+            Place::Cluster(nodes) => &nodes[0],
+        }
+    }
+
+    /// The URL up to the parameters.
+    fn shown_place(&self) -> String {
+        let hosts = |servers: &[Server]| {
+            servers.iter().map(|server| server.address.to_string()).collect::<Vec<_>>().join(",")
         };
-        time("timeout", self.timeout, default.timeout);
-        time("retention", self.retention, default.retention);
-        time("replicas-timeout", self.replicas_timeout, default.replicas_timeout);
-        if self.prefix != default.prefix {
-            params.push(format!("prefix={}", escape(&self.prefix)));
-        }
-        if self.replicas != default.replicas {
-            params.push(format!("replicas={}", self.replicas));
-        }
-        let place = shown(&self.place);
-        let first = if place.contains('?') { '&' } else { '?' };
-        match params.is_empty() {
-            true => place,
-            false => format!("{place}{first}{}", params.join("&")),
+        let like = self.like();
+        let (scheme, login) = (like.scheme(), like.shown_login());
+        match &self.place {
+            Place::One(server) => server.place(),
+            Place::Sentinel { sentinels, master, server } => {
+                let db = if server.db == 0 { String::new() } else { format!("/{}", server.db) };
+                format!("{scheme}+sentinel://{login}{}/{}{db}", hosts(sentinels), escape(master))
+            }
+            Place::Cluster(nodes) => format!("{scheme}+cluster://{login}{}", hosts(nodes)),
         }
     }
 }
@@ -242,42 +255,148 @@ impl fmt::Debug for Config {
     }
 }
 
-/// The part of a URL before the parameters of a store.
-fn shown(place: &Place) -> String {
-    let hosts = |servers: &[Server]| {
-        servers.iter().map(|server| server.address.to_string()).collect::<Vec<_>>().join(",")
-    };
-    let scheme = |server: &Server| if server.tls.is_some() { "rediss" } else { "redis" };
-    match place {
-        Place::One(server) => server.to_string(),
-        Place::Sentinel { sentinels, master, server } => {
-            let (scheme, login) = (scheme(server), server::Shown(&server.login));
-            let db = if server.db == 0 { String::new() } else { format!("/{}", server.db) };
-            format!("{scheme}+sentinel://{login}{}/{}{db}", hosts(sentinels), escape(master))
-        }
-        Place::Cluster(nodes) => {
-            let (scheme, login) = (scheme(&nodes[0]), server::Shown(&nodes[0].login));
-            format!("{scheme}+cluster://{login}{}", hosts(nodes))
-        }
-    }
-}
-
-/// Escapes what would end a part of a URL.
-fn escape(text: &str) -> String {
-    text.chars().fold(String::new(), |mut out, c| {
-        match c {
-            '%' | '?' | '&' | '=' | '/' | '@' | '#' | ' ' => out.push_str(&format!("%{:02X}", c as u32)),
-            c => out.push(c),
-        }
-        out
-    })
-}
-
 fn positive(key: &str, text: &str) -> Result<Duration> {
     match duration(key, text)? {
         Duration::ZERO => {
             Err(Error::new(Kind::Invalid, format!("{key} is zero")).advice("write 500ms, 3s, 1h, …"))
         }
         time => Ok(time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bad(url: &str) -> Error {
+        let e = match Config::parse(url) {
+            Ok(config) => panic!("{url} was read as {config:?}"),
+            Err(e) => e,
+        };
+        assert_eq!(e.kind(), Kind::Invalid, "{e}");
+        assert!(e.advice_text().is_some(), "{e}");
+        for shown in [e.to_string(), format!("{e:?}")] {
+            assert!(!shown.contains("hunter2"), "{shown}");
+        }
+        e
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_again() {
+        for (url, printed) in [
+            ("redis://h", "redis://h:6379"),
+            ("redis://h:7/0", "redis://h:7"),
+            ("redis://bob@[::1]:7/3", "redis://bob@[::1]:7/3"),
+            ("redis://[fe80::1]", "redis://[fe80::1]:6379"),
+            ("redis://h?db=4&timeout=1s&replicas=0", "redis://h:6379/4?timeout=1000ms"),
+            ("redis://h?prefix=a%26b:&replicas=2", "redis://h:6379?prefix=a%26b%3A&replicas=2"),
+            ("unix:/run/r.sock?db=1&user=bob", "unix:/run/r.sock?user=bob&db=1"),
+            ("redis+unix:///run/r.sock", "unix:/run/r.sock"),
+            ("redis+sentinel://a,b:1/my%2Fmaster/2", "redis+sentinel://a:26379,b:1/my%2Fmaster/2"),
+            ("redis+cluster://a,b:1?replicas=0", "redis+cluster://a:6379,b:1?replicas=0"),
+            (
+                "redis+cluster://a?retention=1h&replicas-timeout=2s",
+                "redis+cluster://a:6379?retention=3600000ms&replicas-timeout=2000ms",
+            ),
+        ] {
+            let config = Config::parse(url).unwrap();
+            assert_eq!(config.url(), printed);
+            assert_eq!(Config::parse(printed).unwrap(), config);
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn certificates_are_part_of_the_url() {
+        let url = "rediss+cluster://h:1?ca=%2Fa.pem&cert=%2Fb.pem&key=%2Fc.pem";
+        let config = Config::parse(url).unwrap();
+        assert_eq!(config.url(), url);
+        assert_eq!(config.like().tls, Some(Tls::new().with_ca("/a.pem").with_identity("/b.pem", "/c.pem")));
+        for url in ["rediss://h?cert=/a", "rediss://h?key=/a", "redis://h?ca=/a", "unix:/s?ca=/a"] {
+            bad(url);
+        }
+    }
+
+    #[test]
+    fn logins_are_decoded_and_never_shown() {
+        let login = |url: &str| {
+            let config = Config::parse(url).unwrap();
+            for shown in [config.url(), format!("{config:?}"), format!("{:?}", config.place)] {
+                assert!(!shown.contains("hunter2"), "{shown}");
+            }
+            let login = config.like().login.clone();
+            (
+                login.user.unwrap_or_default(),
+                login.password.map_or(String::new(), |word| word.reveal().to_owned()),
+            )
+        };
+        let pair = |user: &str, word: &str| (user.to_owned(), word.to_owned());
+        assert_eq!(login("redis://:hunter2@h"), pair("", "hunter2"));
+        assert_eq!(login("redis://b%40b:hunter2%3F%2f@h"), pair("b@b", "hunter2?/"));
+        assert_eq!(login("redis://bob:hunter2@@/x@h/1"), pair("bob", "hunter2@@/x"));
+        assert_eq!(login("redis://bob:hunter2:x@h"), pair("bob", "hunter2:x"));
+        assert_eq!(login("redis://bob@h?password=hunter2"), pair("bob", "hunter2"));
+        assert_eq!(
+            login("redis+sentinel://bob:hunter2@h/m?sentinel-password=hunter2"),
+            pair("bob", "hunter2")
+        );
+        assert_eq!(login("redis+cluster://bob:hunter2@h,i"), pair("bob", "hunter2"));
+        assert_eq!(login("unix:/s?user=bob&password=hunter2"), pair("bob", "hunter2"));
+    }
+
+    #[test]
+    fn who_runs_sentinels_or_a_cluster_expects_failovers() {
+        let replicas = |url: &str| Config::parse(url).unwrap().replicas();
+        assert_eq!(
+            ["redis://h", "unix:/s", "redis+sentinel://h/m", "redis+cluster://h"].map(replicas),
+            [0, 0, 1, 1]
+        );
+    }
+
+    #[test]
+    fn sentinels_have_a_login_of_their_own() {
+        let config =
+            Config::parse("redis+sentinel://bob:one@h/m?sentinel-user=ann&sentinel-password=two").unwrap();
+        let Place::Sentinel { sentinels, server, .. } = &config.place else { panic!("{config:?}") };
+        let word = |server: &Server| server.login.password.clone().unwrap().reveal().to_owned();
+        assert_eq!((word(server), word(&sentinels[0])), ("one".to_owned(), "two".to_owned()));
+        assert_eq!(sentinels[0].login.user.as_deref(), Some("ann"));
+    }
+
+    #[test]
+    fn bad_urls_are_refused_with_advice() {
+        for url in [
+            "redis:h",
+            "redis://",
+            "redis://:hunter2@",
+            "redis://h:x",
+            "redis://h:99999",
+            "redis://a:1:2",
+            "redis://[::1",
+            "redis://[::1]x",
+            "redis://h/x",
+            "redis://h/-1",
+            "redis://h/1?db=2",
+            "redis://a,b",
+            "redis://h?timeout=0s",
+            "redis://h?timeout=5",
+            "redis://h?replicas=x",
+            "redis://h?nonsense=1",
+            "redis://h?prefix={a}",
+            "redis://h?sentinel-password=hunter2",
+            "redis://:hunter2@h?password=hunter2",
+            "redis://u:hunter2%@h",
+            "redis://h?password=hunter2%",
+            "redis://u:x?hunter2@h",
+            "redis://u:x?a=1&hunter2@h",
+            "redis+sentinel://h",
+            "redis+sentinel://h/",
+            "redis+cluster://h/1",
+            "unix:",
+            "unix:relative",
+            "http://h",
+        ] {
+            bad(url);
+        }
     }
 }

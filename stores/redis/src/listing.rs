@@ -1,7 +1,7 @@
 //! Finding the locks in use. A server has no list of them: keys are scanned.
 
 use leasehold_core::view::Snapshot;
-use leasehold_core::{Name, Result};
+use leasehold_core::{Kind, Name, Result};
 use redis::Value;
 
 use crate::session::{Desk, shown_tag};
@@ -62,7 +62,11 @@ impl Desk {
                     .arg(shown_tag(&post.tag))
             });
             for (answer, (_, name, _)) in self.wire.run_all(calls.collect()).await.into_iter().zip(group) {
-                let shown = state::shown(&answer?, (*name).clone())?;
+                let shown = match answer {
+                    // Somebody else's key under our prefix: the others are shown all the same.
+                    Err(error) if error.kind() == Kind::Mismatch => continue,
+                    answer => state::shown(&answer?, (*name).clone())?,
+                };
                 if !shown.idle {
                     found.push(shown.snapshot);
                 }

@@ -45,6 +45,8 @@ pub struct Setting<'a> {
     pub prefix: &'a str,
     /// The number of the database: channels are the same in all of them.
     pub db: i64,
+    /// Whether the keys are spread over the nodes of a cluster.
+    pub cluster: bool,
     /// How long the last token of an idle lock is kept.
     pub retention: Duration,
     /// An expression that gives the time as `TIME` does; another one lets a test set the clock.
@@ -81,11 +83,17 @@ impl Scripts {
 }
 
 fn assemble(source: &str, setting: &Setting<'_>) -> String {
-    let Setting { prefix, db, retention, clock } = setting;
+    let Setting { prefix, db, retention, clock, cluster } = setting;
+    let watched = if *cluster {
+        // The key lives where the node's tag leads. While slots move that may be elsewhere: then nobody watches.
+        "redis.pcall('EXISTS', PREFIX .. '{' .. TAG .. '}:w') == 1".to_owned()
+    } else {
+        format!("redis.call('EXISTS', {}) == 1", quote(&format!("{prefix}w")))
+    };
     let prefix = quote(prefix);
     let retention = retention.as_millis();
     let constants = format!(
-        "local PREFIX, WATCHED, DB, RETENTION, BLOCK = {prefix}, {prefix} .. 'w', {db}, {retention}, {BLOCK}\n\
+        "local PREFIX, DB, RETENTION, BLOCK = {prefix}, {db}, '{retention}', {BLOCK}\n\
          local HELD, CONTENDED, NOT_STARTED, WAITING, GONE, BUSY, MISMATCH = {}, {}, {}, {}, {}, {}, {}\n\
          local EXPIRED, REVOKED, WIPED = {}, {}, {}\n",
         code::HELD,
@@ -101,6 +109,8 @@ fn assemble(source: &str, setting: &Setting<'_>) -> String {
     );
     source
         .replace("-- @constants\n", &constants)
+        .replace("@watched", &watched)
+        .replace("-- @expand\n", include_str!("../scripts/expand.lua"))
         .replace("-- @state\n", include_str!("../scripts/state.lua"))
         .replace("-- @show\n", include_str!("../scripts/show.lua"))
         .replace("redis.call('TIME')", clock)

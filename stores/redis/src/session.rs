@@ -10,7 +10,7 @@ use leasehold_core::store::{
     Waiting,
 };
 use leasehold_core::view::{Events, Lost, Snapshot};
-use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry, Token};
+use leasehold_core::{EntryId, Error, Kind, Lease, Name, Result, Retry, Token};
 use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -88,18 +88,21 @@ impl Desk {
         let asked_before = self.wake.track(ask.id, entry);
         let begun = self.wake.begun(node);
         let otherwise = match ask.otherwise {
-            Otherwise::Queue => "q",
-            Otherwise::Barge => "b",
-            Otherwise::GoAway => "a",
+            Otherwise::Queue => 'q',
+            Otherwise::Barge => 'b',
+            Otherwise::GoAway => 'a',
         };
+        let (Lease::Kept(lease) | Lease::Fixed(lease)) = ask.lease;
+        // Rounded up: a key may stay longer than what is in it, never shorter.
+        let kept = lease.as_millis() + 1 + self.store.config.retention().as_millis();
         let call = self
             .call(&self.store.scripts.join, &key)
             .arg(ask.id.to_string())
-            .arg(tag)
-            .arg(otherwise)
-            .arg(state::static_part(&self.me, &ask, tag));
+            .arg(format!("{otherwise}{tag}"))
+            .arg(state::static_part(&self.me, &ask, tag))
+            .arg(kept as u64);
         let answered = self.wire.run_marked(call).await;
-        let joined = answered.and_then(|(value, mark)| Ok((Answer::one(value)?.joined(ask.want)?, mark)));
+        let joined = answered.and_then(|(value, mark)| Ok((Answer::joined(value, &ask)?, mark)));
         match joined {
             Ok((Joined::Held(grant), mark)) => {
                 self.must_be_replicated(&ask.name, ask.id, mark).await?;

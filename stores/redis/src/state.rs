@@ -12,7 +12,7 @@ use leasehold_core::{EntryId, Error, Kind, Label, Lease, Name, Result, SessionId
 use redis::Value;
 
 use crate::keys::{Keys, is_plain};
-use crate::scripts::code;
+use crate::scripts::{BLOCK, code};
 
 /// The part of a record that never changes: what was asked, and by whom.
 pub(crate) fn static_part(me: &Presence, ask: &Ask, tag: &str) -> String {
@@ -63,7 +63,24 @@ impl Answer {
         Answer::all(value)?.pop().ok_or_else(|| unreadable(&Value::Nil))
     }
 
-    pub(crate) fn joined(&self, want: Want) -> Result<Joined> {
+    /// The answer to a request for a lock: the first token alone, if it was free.
+    pub(crate) fn joined(value: Value, ask: &Ask) -> Result<Joined> {
+        if let Value::BulkString(first) = &value {
+            let first = std::str::from_utf8(first).ok().and_then(|text| text.parse().ok());
+            let first = Token(first.ok_or_else(|| unreadable(&value))?);
+            let (Lease::Kept(lease) | Lease::Fixed(lease)) = ask.lease;
+            let tokens = TokenBlock { first, len: BLOCK };
+            return Ok(Joined::Held(Grant {
+                tokens,
+                term: Term::For(lease),
+                started: true,
+                contended: false,
+            }));
+        }
+        Answer::one(value)?.read_joined(ask.want)
+    }
+
+    fn read_joined(&self, want: Want) -> Result<Joined> {
         match self.0 {
             [code::BUSY, ..] => Ok(Joined::Busy),
             [code::WAITING, ..] => Ok(Joined::Waiting(self.waiting())),

@@ -36,6 +36,7 @@ impl Redis {
         let scripts = Scripts::new(&Setting {
             prefix: config.prefix(),
             db: config.db(),
+            cluster: config.is_cluster(),
             retention: config.retention(),
             clock,
         });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::store::{Ask, Grant, Otherwise};
-use leasehold_core::{EntryId, Lease, Name, Tick, Want};
+use leasehold_core::{EntryId, Error, Lease, Name, Tick, Want};
 
 use super::Terms;
 use super::lane::Scene;
@@ -25,6 +25,8 @@ pub(crate) struct Asking {
     pub(crate) due: Tick,
     /// Since when the store does not answer, and how often it was tried.
     pub(crate) trouble: Option<(Tick, u32)>,
+    /// What the store, or the way to it, said last: what the user should read when the patience is over.
+    pub(crate) last_words: Option<Error>,
 }
 
 /// An [`Ask`] without its name, which the caller has.

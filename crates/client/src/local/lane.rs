@@ -183,6 +183,7 @@ impl Lane {
                 if let Some(asked) = asked {
                     asking.asked = asked;
                     asking.trouble = None;
+                    asking.last_words = None;
                 }
                 if asking.first_call {
                     asking.early = Some(grant);
@@ -226,6 +227,7 @@ impl Lane {
                 asking.asked = asking.asked.max(asked);
                 asking.queued = true;
                 asking.trouble = None;
+                asking.last_words = None;
                 let patrol = if death == Death::AtOnce { SLOW_POLL } else { place / 3 };
                 // A little after the holder's end, so that one look is enough.
                 let end = waiting.poll_in.map_or(patrol, |d| d + Duration::from_micros(200));
@@ -265,6 +267,7 @@ impl Lane {
         };
         let (since, tries) = asking.trouble.unwrap_or((scene.now, 0));
         asking.trouble = Some((since, tries + 1));
+        asking.last_words = Some(error.clone());
         if again && scene.now.since(since) < scene.rules.retry_for {
             asking.due = scene.now + RETRY.pause(tries, id.0 as u32 ^ tries.wrapping_mul(0x9E37));
         } else {
@@ -357,8 +360,8 @@ impl Lane {
                 if let Some((since, _)) = asking.trouble
                     && scene.now.since(since) >= scene.rules.retry_for
                 {
-                    let error =
-                        Error::new(Kind::Unavailable, "the store does not answer").on(&scene.key.name);
+                    let silence = || Error::new(Kind::Unavailable, "the store does not answer");
+                    let error = asking.last_words.take().unwrap_or_else(silence).on(&scene.key.name);
                     self.give_up(id, &error, true, scene);
                 } else if asking.queued {
                     // In trouble until it is answered: a store that says nothing at all must not hold us for ever.
@@ -534,6 +537,7 @@ impl Lane {
             early: None,
             due: scene.now + (scene.rules.lease / 3).min(scene.rules.retry_for),
             trouble: None,
+            last_words: None,
         };
         let ask = self.terms.ask(&asking, scene);
         self.stage = Stage::Asking(asking);

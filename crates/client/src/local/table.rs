@@ -256,7 +256,8 @@ impl Table {
         self.planned.store(Tick::NEVER.0, Ordering::SeqCst);
         let now = self.clock.now();
         let (mut actions, mut lost, mut next) = (Vec::new(), 0, Tick::NEVER);
-        let due = |until: Tick| self.shards.iter().any(|shard| lock(shard).due.is_some_and(|due| due <= until));
+        let due =
+            |until: Tick| self.shards.iter().any(|shard| lock(shard).due.is_some_and(|due| due <= until));
         let until = if due(now) { now + self.rules.together() } else { now };
         for shard in &self.shards {
             let mut shard = lock(shard);

@@ -68,7 +68,7 @@ pub(super) fn server(url: &mut StoreUrl) -> Result<Server> {
             if !path.starts_with('/') || path.contains('\0') {
                 return Err(bad("the URL has no path of a socket", "write unix:/run/redis.sock"));
             }
-            let address = Address::Unix(PathBuf::from(percent_decode(path)?));
+            let address = Address::Unix(PathBuf::from(path));
             finish_server(url, address, Login::default(), "")
         }
         other => Err(bad(
@@ -102,8 +102,7 @@ fn sentinel(url: &mut StoreUrl) -> Result<Place> {
         ));
     }
     let addresses = addresses(&hosts, SENTINEL_PORT)?;
-    let own_login =
-        Login { user: url.take("sentinel-user"), password: url.take("sentinel-password").map(Secret::new) };
+    let own_login = given_login(url, "sentinel-", Login::default())?;
     let server = finish_server(url, Address::tcp("", PORT), login, db)?;
     let sentinels = addresses
         .into_iter()
@@ -184,7 +183,7 @@ fn address(text: &str, default_port: u16) -> Result<Address> {
 
 /// Reads what can be a parameter of any server: login, database, encryption.
 fn finish_server(url: &mut StoreUrl, address: Address, login: Login, db: &str) -> Result<Server> {
-    let login = login_params(url, login)?;
+    let login = given_login(url, "", login)?;
     let db = match (db, url.take("db")) {
         ("", None) => 0,
         ("", Some(db)) => db_number(&db)?,
@@ -195,19 +194,21 @@ fn finish_server(url: &mut StoreUrl, address: Address, login: Login, db: &str) -
     Ok(Server { address, login, db, tls })
 }
 
-fn login_params(url: &mut StoreUrl, mut login: Login) -> Result<Login> {
-    if let Some(user) = url.take("user") {
+/// Adds what the parameters say to a login.
+fn given_login(url: &mut StoreUrl, which: &str, mut login: Login) -> Result<Login> {
+    if let Some(user) = url.take(&format!("{which}user")) {
         login.user = Some(user);
     }
+    let file = url.take(&format!("{which}password-file"));
     let given = [
         login.password.take(),
-        url.take("password").map(Secret::new),
-        url.take("password-file").map(|path| password_file(path.as_ref())).transpose()?,
+        url.take(&format!("{which}password")).map(Secret::new),
+        file.map(|path| password_file(path.as_ref())).transpose()?,
     ];
     let mut given = given.into_iter().flatten();
     login.password = given.next();
     match given.next() {
-        Some(_) => Err(bad("the URL gives the password twice", "leave one of them away")),
+        Some(_) => Err(bad("the URL gives a password twice", "leave one of them away")),
         None => Ok(login),
     }
 }

@@ -177,49 +177,78 @@ impl Server {
     }
 }
 
+impl Server {
+    /// What a URL says of it behind the question mark.
+    pub(super) fn params(&self) -> Vec<String> {
+        let mut params = Vec::new();
+        if let Address::Unix(_) = self.address {
+            params.extend(self.login.user.iter().map(|user| format!("user={}", escape(user))));
+            params.extend((self.db != 0).then(|| format!("db={}", self.db)));
+        }
+        let Tls { ca, cert, key } = self.tls.clone().unwrap_or_default();
+        for (name, path) in [("ca", ca), ("cert", cert), ("key", key)] {
+            params.extend(path.map(|path| format!("{name}={}", escape(&path.to_string_lossy()))));
+        }
+        params
+    }
+
+    /// What a URL says of it before the question mark.
+    pub(super) fn place(&self) -> String {
+        match &self.address {
+            Address::Unix(path) => format!("unix:{}", path.display()),
+            Address::Tcp { .. } => {
+                let db = if self.db == 0 { String::new() } else { format!("/{}", self.db) };
+                format!("{}://{}{}{db}", self.scheme(), self.shown_login(), self.address)
+            }
+        }
+    }
+
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "rediss" } else { "redis" }
+    }
+
+    /// The part of a URL before the `@`, and the `@`.
+    pub(super) fn shown_login(&self) -> String {
+        match &self.login {
+            Login { user: None, password: None } => String::new(),
+            Login { user, password } => {
+                let user = escape(user.as_deref().unwrap_or(""));
+                let password = if password.is_some() { ":***" } else { "" };
+                format!("{user}{password}@")
+            }
+        }
+    }
+}
+
 /// As a URL, without the password.
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.address {
-            Address::Unix(path) => {
-                write!(f, "unix:{}", path.display())?;
-                if self.db != 0 {
-                    write!(f, "?db={}", self.db)?;
-                }
-                Ok(())
-            }
-            Address::Tcp { .. } => {
-                let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
-                write!(f, "{scheme}://{}{}", Shown(&self.login), self.address)?;
-                if self.db != 0 {
-                    write!(f, "/{}", self.db)?;
-                }
-                Ok(())
-            }
-        }
+        f.write_str(&with_params(self.place(), &self.params()))
     }
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("url", &self.to_string()).field("tls", &self.tls).finish()
+        f.debug_tuple("Server").field(&self.to_string()).finish()
     }
 }
 
-/// The part of a URL before the `@`, and the `@`.
-pub(super) struct Shown<'a>(pub(super) &'a Login);
+/// Puts parameters behind a URL.
+pub(super) fn with_params(place: String, params: &[String]) -> String {
+    if params.is_empty() { place } else { format!("{place}?{}", params.join("&")) }
+}
 
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.0.user, &self.0.password) {
-            (None, None) => Ok(()),
-            (user, password) => {
-                let user = user.as_deref().unwrap_or("");
-                let password = if password.is_some() { ":***" } else { "" };
-                write!(f, "{user}{password}@")
+/// Escapes what would end a part of a URL.
+pub(super) fn escape(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        match c {
+            '%' | '?' | '&' | '=' | '/' | '@' | '#' | ':' | ' ' => {
+                out.push_str(&format!("%{:02X}", c as u32))
             }
+            c => out.push(c),
         }
-    }
+        out
+    })
 }
 
 /// Reads a password from a file: its first line.

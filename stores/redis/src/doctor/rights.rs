@@ -56,6 +56,7 @@ const IN_SCRIPTS: &[(&str, &[&str])] = &[
     ("EXISTS", &[]),
     ("PEXPIREAT", &["1"]),
     ("HGET", &["x"]),
+    ("HLEN", &[]),
     ("HSET", &["x", "y"]),
     ("HDEL", &["x"]),
     ("ZADD", &["1", "x"]),
@@ -123,11 +124,12 @@ mod tests {
 
     use super::*;
 
-    const SCRIPTS: [&str; 9] = [
+    const SCRIPTS: [&str; 10] = [
         include_str!("../../scripts/downgrade.lua"),
         include_str!("../../scripts/inspect.lua"),
         include_str!("../../scripts/join.lua"),
         include_str!("../../scripts/leave.lua"),
+        include_str!("../scripts.rs"),
         include_str!("../../scripts/limit.lua"),
         include_str!("../../scripts/renew.lua"),
         include_str!("../../scripts/revoke.lua"),

@@ -21,7 +21,7 @@ pub(crate) async fn ask(server: &Server, expected: Expected, cmd: &Cmd, deadline
                 .retry(Retry::Later),
         }),
         Ok(value) => Ok(value),
-        // A question changes nothing.
-        Err(e) => Err(trouble::on_the_way(&server.address, &e).retry(Retry::Later)),
+        // As if it had failed before: a question changes nothing.
+        Err(e) => Err(trouble::on_connect(&server.address, &e)),
     }
 }

@@ -22,6 +22,11 @@ impl Backoff {
         Backoff::new(Duration::from_millis(5), Duration::from_millis(200))
     }
 
+    /// Between questions for the map of a cluster that does not change, or not yet.
+    pub(crate) fn refreshing() -> Self {
+        Backoff::new(Duration::from_millis(40), Duration::from_millis(500))
+    }
+
     fn new(first: Duration, most: Duration) -> Self {
         Backoff { next: first, first, most }
     }

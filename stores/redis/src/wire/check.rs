@@ -50,6 +50,10 @@ pub(crate) async fn greet(
     // On its own: a pipeline hides an answer that can't be read, and that is how other kinds of servers are known.
     conn.set_response_timeout(time());
     let greeting = match conn.send_packed_command(&hello(server)).await.map_err(failed)? {
+        Value::ServerError(e) if expected == Expected::Sentinel => {
+            return Err(refusal(&server.address, &e)
+                .advice("Sentinels have their own login: ?sentinel-user=…&sentinel-password-file=PATH"));
+        }
         Value::ServerError(e) => return Err(refusal(&server.address, &e)),
         value => read(&value),
     };

@@ -9,6 +9,47 @@
 //!   `Retry::SameId` if it may have had, `Retry::Never` if repeating it can't help.
 //! - **Pushes may be lost**, and whoever waits is told so: [`Pushes::resumed`] after each time that the push connection was
 //!   down.
+//!
+//! # Layout
+//!
+//! What is sent:
+//! - [`call`]: a request. [`slot`]: which node it belongs to. [`channels`]: the names of channels and of a few keys.
+//!
+//! One connection:
+//! - `dial`: opens it, `tls` encrypts it, `check` looks at what it leads to, `trouble` words what went wrong.
+//! - [`link`]: one for commands, kept up. `push`: one for messages, kept up. `replicas`: one that waits for replicas.
+//! - `ask`: one for a single question.
+//!
+//! The servers:
+//! - `node`: one server and its connections. `target`: which one that is; `sentinel` follows a master.
+//! - `cluster`: who owns which slot. `route`: where a call goes, and where next.
+//!
+//! Help: `context` (what all share), `task` (ends with its owner), `backoff`.
+//!
+//! # Rights
+//!
+//! A user of Redis (`ACL SETUSER`) needs these commands, on keys and channels that start with the prefix:
+//!
+//! | on | for | commands |
+//! | --- | --- | --- |
+//! | every server | the scripts | `evalsha eval`, and what the scripts call |
+//! | every server | looking whether it answers | `ping` |
+//! | a server with a database other than 0 | choosing it | `select` |
+//! | a server without a cluster | being told | `subscribe unsubscribe` |
+//! | a cluster | finding nodes and moving slots | `cluster\|slots asking` |
+//! | a cluster | being told | `ssubscribe sunsubscribe` |
+//! | a server with `replicas` above 0 | waiting for them | `set wait` |
+//! | a Sentinel | finding the master | `sentinel\|get-master-addr-by-name` |
+//!
+//! Logging in, the version, the kind and the role of a server come with `HELLO`, which every user may use. Better with, but
+//! not needed:
+//!
+//! | on | command | without it |
+//! | --- | --- | --- |
+//! | every server | `info` | that a server restarted between a grant and the answer of its replicas is known by its connection alone |
+//! | a server | `subscribe`, or in a cluster `ssubscribe` | nobody is told: waiting means asking now and then |
+//! | a master behind Sentinels | `role` | a master that is demoted without the Sentinels telling us is noticed by the next write |
+//! | a Sentinel | `subscribe ping sentinel\|sentinels`, channel `+switch-master` | a failover is noticed by errors; other Sentinels are not learned of |
 
 mod ask;
 mod backoff;
@@ -110,7 +151,7 @@ impl Wire {
     /// As [`run`](Wire::run), and tells which connection the answer came by.
     pub async fn run_marked(&self, call: Call) -> Result<(Value, Mark)> {
         self.check_open()?;
-        self.topology.run(&call, self.deadline()).await
+        self.topology.run(&call, self.context.config.timeout()).await
     }
 
     /// Sends many at once to one node (all of the same [`Post::node`]), pipelined. Each is answered on its own.

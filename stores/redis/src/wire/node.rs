@@ -25,7 +25,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Connects in the background. `changed` is called when the node is no longer what it was.
+    /// Connects in the background. `changed` is called when the node may no longer be what it was.
     pub(crate) fn start(
         number: u64,
         target: Target,
@@ -36,12 +36,14 @@ impl Node {
         let link = Arc::new(Link::to(target.clone(), context.config.timeout()));
         let (tag, tags) = watch::channel(tag);
         let watched = Arc::downgrade(&link);
-        let alarm = move |alarm| match alarm {
-            Alarm::Silent => watched.upgrade().iter().for_each(|link| link.doubt()),
-            Alarm::Changed => {
-                watched.upgrade().iter().for_each(|link| link.leave());
-                changed();
+        let alarm = move |alarm| {
+            if let Some(link) = watched.upgrade() {
+                match alarm {
+                    Alarm::Silent => link.doubt(),
+                    Alarm::Changed => link.leave(),
+                }
             }
+            changed();
         };
         let place = push::Place { node: number, target: target.clone(), tag: tags, alarm: Arc::new(alarm) };
         let push = Push::to(place, context.clone());

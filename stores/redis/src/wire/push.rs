@@ -194,6 +194,7 @@ impl Supervisor {
                 }
                 Err(e) => {
                     tracing::debug!(node = self.place.node, "no pushes: {e}");
+                    (self.place.alarm)(Alarm::Silent);
                     backoff.delay()
                 }
             };
@@ -264,7 +265,10 @@ impl Supervisor {
         let target = self.place.target.clone();
         loop {
             tokio::select! {
-                () = subscribed.driver.ended() => return "the connection was closed",
+                () = subscribed.driver.ended() => {
+                    (self.place.alarm)(Alarm::Silent);
+                    return "the connection was closed";
+                }
                 () = subscribed.dropped.notified() => {
                     (self.place.alarm)(Alarm::Changed);
                     return "the server ended the subscription";

@@ -3,6 +3,7 @@
 //! A call is tried again only if it certainly had no effect: the server refused it, or it was never sent.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::{Error, Kind, Result, Retry};
@@ -13,7 +14,7 @@ use super::Mark;
 use super::backoff::Backoff;
 use super::call::Call;
 use super::cluster::Cluster;
-use super::link::Answer;
+use super::link::{Answer, Outcome};
 use super::node::Node;
 use super::slot::Slot;
 use super::trouble::Verdict;
@@ -31,8 +32,10 @@ pub(crate) enum Topology {
     Cluster(Cluster),
 }
 
-/// What to do about a call that was not done.
+/// What to do next about a call.
 enum Next {
+    /// Nothing: here is its answer.
+    Done(Value, Mark),
     /// The same again at once, at the owner of the slot.
     Now,
     /// The same again at once, there.
@@ -66,48 +69,73 @@ impl Topology {
     }
 
     /// Runs a call wherever it has to be run.
-    pub(crate) async fn run(&self, call: &Call, deadline: Instant) -> Result<(Value, Mark)> {
+    pub(crate) async fn run(&self, call: &Call, time: Duration) -> Result<(Value, Mark)> {
+        let began = Instant::now();
+        let (node, outcome) = match self {
+            Topology::One(node) | Topology::Followed(node) => match node.link.quick(call).await {
+                Some(Ok(Ok(answer))) => return Ok(marked(answer, node)),
+                outcome => (Ok(node.clone()), outcome),
+            },
+            Topology::Cluster(cluster) => match cluster.owner(call.slot) {
+                Ok(node) => match node.link.quick(call).await {
+                    Some(Ok(Ok(answer))) => return Ok(marked(answer, &node)),
+                    outcome => (Ok(node), outcome),
+                },
+                Err(e) => (Err(e), None),
+            },
+        };
+        // All this is rare, and its state need not be part of every call's.
+        Box::pin(self.go_on(call, node, outcome, began + time)).await
+    }
+
+    /// Runs a call that was not simply answered at the first try.
+    async fn go_on(
+        &self,
+        call: &Call,
+        node: Result<Arc<Node>>,
+        outcome: Option<Outcome>,
+        deadline: Instant,
+    ) -> Result<(Value, Mark)> {
         let mut backoff = Backoff::repeating();
-        let mut detour = None;
         let mut hops = 0;
-        loop {
-            let next = match self.hop(call, detour.take(), deadline).await? {
-                Ok(done) => return Ok(done),
-                Err(next) => next,
-            };
-            hops += 1;
-            let error = match next {
-                Next::Now if hops <= HOPS => continue,
-                Next::At(there) if hops <= HOPS => {
-                    detour = Some(there);
-                    continue;
-                }
-                Next::Now | Next::At(_) => moving(call.slot),
-                Next::Later(error) => error,
-            };
-            let at = Instant::now() + backoff.delay();
-            if at >= deadline {
-                return Err(error);
+        let mut next = match (node, outcome) {
+            (Ok(node), Some(Ok(Err(Verdict::NoScript)))) => {
+                let outcome = node.link.call_in_full(call, deadline).await;
+                self.judge(outcome, &node, call.slot, deadline).await?
             }
-            sleep_until(at).await;
-            hops = 0;
+            (Ok(node), Some(outcome)) => self.judge(outcome, &node, call.slot, deadline).await?,
+            (_, _) => Next::Now,
+        };
+        loop {
+            hops += 1;
+            let (detour, error) = match next {
+                Next::Done(value, mark) => return Ok((value, mark)),
+                Next::Now if hops <= HOPS => (None, None),
+                Next::At(there) if hops <= HOPS => (Some(there), None),
+                Next::Now | Next::At(_) => (None, Some(moving(call.slot))),
+                Next::Later(error) => (None, Some(error)),
+            };
+            if let Some(error) = error {
+                let at = Instant::now() + backoff.delay();
+                if at >= deadline {
+                    return Err(error);
+                }
+                sleep_until(at).await;
+                hops = 0;
+            }
+            next = self.hop(call, detour, deadline).await?;
         }
     }
 
     /// One try.
-    async fn hop(
-        &self,
-        call: &Call,
-        detour: Option<Detour>,
-        deadline: Instant,
-    ) -> Result<Result<(Value, Mark), Next>> {
+    async fn hop(&self, call: &Call, detour: Option<Detour>, deadline: Instant) -> Result<Next> {
         let (node, asking) = match detour {
             Some(Detour { node, asking }) => (node, asking),
             None => match self.node(call.slot) {
                 Ok(node) => (node, false),
                 Err(e) => {
                     self.stale();
-                    return Ok(Err(Next::Later(e)));
+                    return Ok(Next::Later(e));
                 }
             },
         };
@@ -115,10 +143,17 @@ impl Topology {
             false => node.link.call(call, deadline).await,
             true => node.link.call_asking(call, deadline).await,
         };
+        self.judge(outcome, &node, call.slot, deadline).await
+    }
+
+    async fn judge(&self, outcome: Outcome, node: &Node, slot: Slot, deadline: Instant) -> Result<Next> {
         match outcome {
-            Ok(Ok(answer)) => Ok(Ok(marked(answer, &node))),
-            Ok(Err(verdict)) => self.refused(verdict, &node, call.slot).map(Err),
-            Err(e) => self.unreachable(e, &node, call.slot, deadline).await.map(Err),
+            Ok(Ok(answer)) => {
+                let (value, mark) = marked(answer, node);
+                Ok(Next::Done(value, mark))
+            }
+            Ok(Err(verdict)) => self.refused(verdict, node, slot),
+            Err(e) => self.unreachable(e, node, slot, deadline).await,
         }
     }
 
@@ -195,7 +230,7 @@ impl Topology {
         let settled = answers.into_iter().zip(calls).map(|(answer, call)| async move {
             match answer {
                 Some(answer) => answer,
-                None => self.run(call, deadline).await,
+                None => self.go_on(call, self.node(call.slot), None, deadline).await,
             }
         });
         join_all(settled).await

@@ -115,7 +115,7 @@ impl Known {
     /// Asks one after the other until one names the master.
     async fn ask_all(&self, deadline: Instant) -> Result<Address> {
         let sentinels = lock(&self.sentinels).clone();
-        let mut worst: Option<Error> = None;
+        let mut reason: Option<Error> = None;
         for sentinel in &sentinels {
             match self.ask_one(sentinel, deadline.min(Instant::now() + TURN)).await {
                 Ok(address) => {
@@ -124,13 +124,13 @@ impl Known {
                     return Ok(address);
                 }
                 // One that can be asked, and can't help, says more than one that can't be reached.
-                Err(e) if worst.as_ref().is_none_or(|worst| worst.retry_advice() != Retry::Never) => {
-                    worst = Some(e);
+                Err(e) if reason.as_ref().is_none_or(|reason| reason.retry_advice() != Retry::Never) => {
+                    reason = Some(e);
                 }
                 Err(_) => {}
             }
         }
-        Err(worst.unwrap_or_else(|| Error::new(Kind::Invalid, "there is no Sentinel to ask")))
+        Err(reason.unwrap_or_else(|| Error::new(Kind::Invalid, "there is no Sentinel to ask")))
     }
 
     async fn ask_one(&self, sentinel: &Server, deadline: Instant) -> Result<Address> {

@@ -114,7 +114,7 @@ fn failed(code: &str, details: &str, error: &ServerError, from: &Address) -> Err
         "NOPERM" => made(
             Kind::Refused,
             format!("the server {from} does not allow that to our user: {details}"),
-            "give it the rights that the documentation of the Redis store lists",
+            "give it the rights that docs/redis-acl.md lists",
             Retry::Never,
         ),
         "CROSSSLOT" => made(
@@ -129,10 +129,35 @@ fn failed(code: &str, details: &str, error: &ServerError, from: &Address) -> Err
             "choose a lower number, or raise `databases` of the server (it is 16 by default)",
             Retry::Never,
         ),
+        _ if refused_inside_a_script(details) => made(
+            Kind::Refused,
+            format!("the server {from} does not allow our user what the scripts of locks do"),
+            "`leasehold doctor` names the missing right, and docs/redis-acl.md lists all",
+            Retry::Never,
+        ),
+        _ if own_words(details).is_some() => made(
+            Kind::Mismatch,
+            format!("at the server {from} {}", own_words(details).unwrap_or_default()),
+            "somebody else uses this prefix: choose another with ?prefix=…",
+            Retry::Never,
+        ),
         _ => {
             made(Kind::Store, format!("the server {from} refused the command"), "see its words", Retry::Never)
         }
     }
+}
+
+/// How Redis 7.0 and later ones say it.
+fn refused_inside_a_script(details: &str) -> bool {
+    ["can't run this command or subcommand", "can't access at least one of the", "ACL failure in script"]
+        .iter()
+        .any(|words| details.contains(words))
+}
+
+/// What our own scripts say when they give up, without the words that the server puts around it.
+fn own_words(details: &str) -> Option<&str> {
+    let (_, words) = details.split_once("LEASEHOLD ")?;
+    Some(words.split_once(" script: ").map_or(words, |(words, _)| words))
 }
 
 /// `1234 10.0.0.1:6379`. An empty host means the one that was asked, a `?` that the server does not know.
@@ -148,12 +173,7 @@ fn redirection(details: &str, from: &Address) -> Option<Address> {
 }
 
 /// A connection that failed while a command was on its way: the server may have done it.
-pub(crate) fn on_the_way(from: &Address, error: &RedisError) -> Error {
-    let what = if error.is_timeout() {
-        format!("the server {from} did not answer in time")
-    } else {
-        format!("the connection to the server {from} was lost")
-    };
+pub(crate) fn on_the_way(what: &str, error: &RedisError) -> Error {
     Error::new(Kind::Unavailable, what)
         .because(error.clone())
         .advice("the command may have been done or not")
@@ -171,6 +191,13 @@ pub(crate) fn on_connect(to: &Address, error: &RedisError) -> Error {
     match error.kind() {
         redis::ErrorKind::Parse => foreign(to, error),
         _ if error.is_timeout() => no_answer(to),
+        // With TLS 1.3 the server judges our certificate after the handshake.
+        _ if error.to_string().contains("fatal alert") => {
+            Error::new(Kind::Refused, format!("the server {to} does not accept our certificate"))
+                .because(error.clone())
+                .advice("give one that it knows, with ?cert=PATH&key=PATH")
+                .retry(Retry::Never)
+        }
         _ => Error::new(Kind::Unavailable, format!("the server {to} closed the connection"))
             .because(error.clone())
             .advice("is it a Redis server, and does it want TLS (rediss://)?")
@@ -253,6 +280,14 @@ mod tests {
             ("NOPERM this user has no permissions to run the 'evalsha' command", Kind::Refused),
             ("ERR DB index is out of range", Kind::Invalid),
             ("ERR something else", Kind::Store),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 1f, on @user_script:1.",
+                Kind::Refused,
+            ),
+            (
+                "ERR user_script:9: LEASEHOLD the key k holds something that is not a lock script: 1f, on @user_script:9.",
+                Kind::Mismatch,
+            ),
         ] {
             match judge(&said(text), &here()) {
                 Verdict::Failed(e) => {

@@ -1,4 +1,7 @@
 //! Where the stores under test come from: one server (or set of servers) for a whole test binary, a prefix for each test.
+#![allow(dead_code)] // Each binary uses its part of it.
+
+pub(crate) mod play;
 
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -26,6 +29,20 @@ pub(crate) fn place(url: &str) -> Result<Place> {
 /// Opens a store.
 pub(crate) fn open(url: &str) -> Result<Arc<dyn Store>> {
     leasehold_redis::open(StoreUrl::parse(url)?)
+}
+
+/// A store at a URL that says it all.
+pub(crate) struct At(pub(crate) String);
+
+impl Bed for At {
+    fn fresh(&self) -> Pending<Place> {
+        let (store, url) = (open(&self.0), Some(self.0.clone()));
+        ready(store.map(|store| Place { store, url, keep: Box::new(()) }))
+    }
+
+    fn open(&self, url: String) -> Pending<Arc<dyn Store>> {
+        ready(open(&url))
+    }
 }
 
 /// One server for the whole binary.

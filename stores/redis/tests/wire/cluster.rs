@@ -146,6 +146,32 @@ async fn a_slot_that_is_moving_is_asked_for_at_both_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_whose_keys_are_torn_apart_waits_for_the_slot() {
+    let servers = Cluster::start(3, 0);
+    let bed = Bed::open(&format!("{}?replicas=0&timeout=30s", servers.url())).await;
+    let slots = bed.wire.masters().await.unwrap();
+    let slot = slots[0].0 + 11;
+    let (stays, goes) = (format!("{}-stays", key_in(slot)), format!("{}-goes", key_in(slot)));
+    for key in [&stays, &goes] {
+        bed.wire.run(call(&["SET", key, "1"])).await.unwrap();
+    }
+    let migration = servers.begin_migration(slot, servers.owner_of_slot(slots[1].0).port());
+    migration.move_key(&goes);
+    let (wire, both) = (bed.wire.clone(), call(&["MGET", &stays, &goes]));
+    let asking = tokio::spawn(async move { wire.run(both).await });
+    let from = servers.owner_of_slot(slots[0].0);
+    eventually("it was told to try again", || match from.cli(&["INFO", "errorstats"]) {
+        stats if stats.contains("errorstat_TRYAGAIN") => Ok(()),
+        stats => Err(stats),
+    })
+    .await;
+    migration.move_keys();
+    migration.finish();
+    let answer: Vec<String> = redis::from_redis_value(asking.await.unwrap().unwrap()).unwrap();
+    assert_eq!(answer, ["1", "1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_channel_whose_slot_moves_is_subscribed_to_elsewhere() {
     let servers = Cluster::start(3, 0);
     let bed = Bed::open(&format!("{}?replicas=0", servers.url())).await;
@@ -204,6 +230,21 @@ async fn a_master_that_dies_is_replaced_by_its_replica() {
     // The others were not disturbed, and what the old one answered is not proven by the new one.
     bed.wire.run(call(&["SET", &key_in(bed.wire.masters().await.unwrap()[0].0), "1"])).await.unwrap();
     assert!(bed.wire.replicated_since(mark).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_is_followed_without_a_call() {
+    let servers = Cluster::start(3, 1);
+    let bed = Bed::open(&servers.url()).await;
+    let slot = bed.wire.masters().await.unwrap()[1];
+    let old = bed.wire.post(slot).node;
+    assert!(bed.wire.listening(old).await);
+    let dead = servers.kill_master_of(slot.0);
+    let new = servers.wait_for_new_owner(slot.0, dead);
+    until_connections(new, &["leasehold", "leasehold-push"]).await;
+    let post = bed.wire.post(slot);
+    assert_ne!(post.node, old);
+    bed.heard.resumed(post.node).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

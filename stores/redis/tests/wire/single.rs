@@ -1,7 +1,10 @@
 //! One server.
 
+use std::time::{Duration, Instant};
+
 use leasehold_core::{Kind, Retry};
-use leasehold_redis::wire::{Call, Script, Slot};
+use leasehold_redis::config::Server;
+use leasehold_redis::wire::{Call, Link, Script, Slot};
 use leasehold_testkit::servers::redis::{Redis, RedisOptions};
 use redis::Value;
 
@@ -124,4 +127,44 @@ async fn many_tasks_share_one_connection() {
     }
     assert!(bed.wire.listening(0).await);
     until_connections(&server, &["leasehold", "leasehold-push"]).await;
+}
+
+#[tokio::test]
+async fn a_caller_that_takes_no_answer_harms_nobody() {
+    let server = redis();
+    let bed = Bed::open(&format!("{}?timeout=100ms", server.url())).await;
+    let id = || async { bed.wire.run(call(&["CLIENT", "ID"])).await.unwrap() };
+    let before = id().await;
+    // It is sent, and then nobody looks for its answer until long after its time.
+    let mut forgotten = Box::pin(bed.wire.run(call(&["SET", "a", "1"])));
+    assert!(futures_util::poll!(&mut forgotten).is_pending());
+    let until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < until {
+        assert_eq!(id().await, before, "the connection was replaced");
+    }
+    assert_eq!(forgotten.await.unwrap(), Value::Okay);
+}
+
+#[tokio::test]
+async fn a_link_can_be_used_on_its_own() {
+    let server = redis();
+    let link = Link::open(Server::parse(&server.url()).unwrap(), Duration::from_secs(3));
+    link.ready(Duration::from_secs(3)).await.unwrap();
+    let script = Script::new("return ARGV[1]");
+    let echo = Call::script(&script, Slot(0), &["k"]).arg("hello");
+    assert_eq!(text(link.run(&echo, Duration::from_secs(3)).await.unwrap()), "hello");
+    until_connections(&server, &["leasehold"]).await;
+    drop(link);
+    until_connections(&server, &[]).await;
+}
+
+#[tokio::test]
+async fn an_address_of_the_sixth_version_is_written_in_brackets() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        // This machine has none.
+        return;
+    }
+    let server = Redis::start(RedisOptions::new().line("bind 127.0.0.1 ::1"));
+    let bed = Bed::open(&format!("redis://[::1]:{}", server.port())).await;
+    bed.wire.run(call(&["SET", "a", "1"])).await.unwrap();
 }

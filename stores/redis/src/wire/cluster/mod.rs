@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Post;
 use super::ask::ask;
+use super::backoff::Backoff;
 use super::call::Call;
 use super::check::Expected;
 use super::context::Context;
@@ -27,8 +28,8 @@ use super::task::Task;
 use crate::config::{Address, Server};
 use table::{Member, Table};
 
-/// The least time between two questions for the map.
-const BREATH: Duration = Duration::from_millis(50);
+/// After this time without a doubt, the next question is not one of a series.
+const LULL: Duration = Duration::from_secs(1);
 
 /// How often the map is asked for when nothing shows that it is old.
 const CALM: Duration = Duration::from_secs(60);
@@ -147,8 +148,8 @@ impl Shared {
         })
     }
 
-    /// Asks for the map, and takes it.
-    async fn refresh(self: &Arc<Self>) -> Result<()> {
+    /// Asks for the map, and takes it. Tells whether slots have moved.
+    async fn refresh(self: &Arc<Self>) -> Result<bool> {
         let deadline = Instant::now() + self.context.config.timeout();
         let (answer, asked) = self.ask_somebody(deadline).await?;
         let shares = map::read(&answer, &asked);
@@ -159,14 +160,14 @@ impl Shared {
                 .retry(Retry::Later));
         }
         let mut table = self.write();
-        let heirs = table.replace(&shares);
+        let (moved, heirs) = table.replace(&shares);
         let watched = *self.context.events.borrow();
         let to_start: Vec<_> = if watched { table.members().cloned().collect() } else { heirs.clone() };
         to_start.iter().for_each(|member| drop(self.start(&table, member)));
         drop(table);
         // Who waits for a lock whose slot moved must look again: the old node may have told nobody.
         heirs.iter().for_each(|heir| self.context.pushes.resumed(heir.number));
-        Ok(())
+        Ok(moved)
     }
 
     /// Asks one node after the other, without waiting long for any, and takes the first answer.
@@ -183,18 +184,18 @@ impl Shared {
                 candidate.ask(cmd, deadline).await
             })
             .collect();
-        let mut worst: Option<Error> = None;
+        let mut reason: Option<Error> = None;
         while let Some(outcome) = asked.next().await {
             match outcome {
                 Ok(answer) => return Ok(answer),
                 // One that can be reached, and can't help, says more than one that can't.
-                Err(e) if worst.as_ref().is_none_or(|worst| worst.retry_advice() != Retry::Never) => {
-                    worst = Some(e);
+                Err(e) if reason.as_ref().is_none_or(|reason| reason.retry_advice() != Retry::Never) => {
+                    reason = Some(e);
                 }
                 Err(_) => {}
             }
         }
-        Err(worst.unwrap_or_else(|| Error::new(Kind::Invalid, "there is no node of the cluster to ask")))
+        Err(reason.unwrap_or_else(|| Error::new(Kind::Invalid, "there is no node of the cluster to ask")))
     }
 
     /// Whom to ask: nodes in use, in random order, then the others, then those that were given at first.
@@ -237,16 +238,21 @@ impl Candidate {
     }
 }
 
-/// Keeps the map up to date.
+/// Keeps the map up to date. While it does not change, it is asked for less and less often.
 async fn keep_fresh(shared: Arc<Shared>) {
+    let mut backoff = Backoff::refreshing();
     loop {
+        let since = Instant::now();
         let _ = timeout(CALM, shared.stale.notified()).await;
         let outcome = shared.refresh().await;
         if let Err(e) = &outcome {
             tracing::debug!("cluster: no new map: {e}");
         }
+        if since.elapsed() > LULL || outcome.as_ref().is_ok_and(|moved| *moved) {
+            backoff.reset();
+        }
         shared.rounds.send_modify(|round| *round = (round.0 + 1, outcome.err()));
-        sleep(BREATH).await;
+        sleep(backoff.delay()).await;
     }
 }
 

@@ -127,15 +127,17 @@ impl Table {
         self.like.moved_to(address.clone())
     }
 
-    /// Takes a new map. Returns the members that own slots which a member in use had before: who waits there has to be
-    /// told.
-    pub(super) fn replace(&mut self, shares: &[Share]) -> Vec<Arc<Member>> {
+    /// Takes a new map. Tells whether slots have moved, and returns the members that own some which a member in use had
+    /// before: who waits there has to be told.
+    pub(super) fn replace(&mut self, shares: &[Share]) -> (bool, Vec<Arc<Member>>) {
         let masters: Vec<Master> = shares.iter().map(|share| self.promote(share)).collect();
         let new_owners = owners(shares);
         let mut heirs: Vec<Arc<Member>> = Vec::new();
+        let mut moved = false;
         for (old, new) in self.owners.iter().zip(&new_owners) {
             let old = self.masters.get(usize::from(*old)).map(|master| &master.member);
             let new = masters.get(usize::from(*new)).map(|master| &master.member);
+            moved |= old.map(|old| old.number) != new.map(|new| new.number);
             if let (Some(old), Some(new)) = (old, new)
                 && old.number != new.number
                 && old.used().is_some()
@@ -147,7 +149,7 @@ impl Table {
         self.owners = new_owners;
         self.masters = masters;
         self.strangers.clear();
-        heirs
+        (moved, heirs)
     }
 
     fn promote(&mut self, share: &Share) -> Master {
@@ -182,7 +184,8 @@ mod tests {
         let (a, b) = (table.post(Slot(0)).unwrap(), table.post(Slot(5000)).unwrap());
         assert_eq!(Slot::of(a.tag.as_bytes()), Slot(0));
         assert_eq!(Slot::of(b.tag.as_bytes()), Slot(100));
-        table.replace(&[share("b", &[(50, 16383)]), share("a", &[(0, 49)])]);
+        assert!(!table.replace(&[share("b", &[(100, 16383)]), share("a", &[(0, 99)])]).0);
+        assert!(table.replace(&[share("b", &[(50, 16383)]), share("a", &[(0, 49)])]).0);
         assert_eq!(table.post(Slot(0)).unwrap(), a);
         let moved = table.post(Slot(50)).unwrap();
         assert_eq!((moved.node, Slot::of(moved.tag.as_bytes())), (b.node, Slot(50)));

@@ -2,6 +2,14 @@
 //!
 //! A task of its own connects, watches the connection, and connects again. Callers find the connection or wait a moment for
 //! it; they never connect themselves, so a thousand of them cost a server that comes back one connection.
+//!
+//! # Layout
+//!
+//! - `supervisor`: the task.
+//! - `pulse`: how it learns that calls are not answered.
+
+mod pulse;
+mod supervisor;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,25 +19,22 @@ use leasehold_core::{Error, Kind, Result, Retry};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use super::backoff::Backoff;
 use super::call::Call;
-use super::check::{self, Expected};
-use super::dial::{Dialed, Purpose, dial};
+use super::check::Expected;
 use super::target::Target;
 use super::task::Task;
 use super::trouble::{self, Verdict};
 use crate::config::{Address, Server};
+use pulse::Pulse;
+use supervisor::Supervisor;
 
 /// How long a call waits for a connection. A restart takes less; who waits longer had better be told.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How much later than its limit the end of an attempt may be seen.
 const GRACE: Duration = Duration::from_millis(200);
-
-/// How long a connection in doubt has to answer a `PING`.
-const PING_TIME: Duration = Duration::from_millis(500);
 
 /// A supervised connection to one server, or to whichever server is the master.
 pub struct Link {
@@ -51,7 +56,7 @@ enum State {
 
 /// An open connection.
 #[derive(Clone)]
-pub(crate) struct Up {
+struct Up {
     conn: MultiplexedConnection,
     source: Arc<Source>,
 }
@@ -79,10 +84,12 @@ impl Source {
 struct Signals {
     /// Somebody waits for a connection.
     wanted: Notify,
-    /// Somebody's command was not answered in time, or the connection is to be left.
+    /// Somebody's command was not answered, or the connection is to be left.
     doubted: Notify,
     /// The connection to be left.
     unwanted: AtomicU64,
+    /// Who waits for an answer, and since when.
+    pulse: Pulse,
 }
 
 /// An answer, and the connection that it came by.
@@ -92,8 +99,12 @@ pub(crate) struct Answer {
     pub(crate) generation: u64,
 }
 
+/// What became of a call: an answer, or what a refusal asks for; or it was not sent, or not answered.
+pub(crate) type Outcome = Result<Result<Answer, Verdict>>;
+
 impl Link {
     /// A connection to this server, which has to be a master and no part of a cluster. It is opened in the background.
+    /// Attempts to connect take up to `timeout`, and so do calls that name no other limit.
     pub fn open(server: Server, timeout: Duration) -> Self {
         Link::to(Target::Fixed(Arc::new(server), Expected::Master), timeout)
     }
@@ -105,7 +116,7 @@ impl Link {
             .retry(Retry::Later);
         let (tell, state) = watch::channel(State::New(not_yet));
         let signals = Arc::new(Signals::default());
-        let supervisor = Supervisor { target, timeout, tell, signals: signals.clone(), generation: 0 };
+        let supervisor = Supervisor::new(target, timeout, tell, signals.clone());
         Link { state, signals, task: Task::spawn(supervisor.run()) }
     }
 
@@ -126,28 +137,35 @@ impl Link {
         self.up(Instant::now() + time).await.map(drop)
     }
 
+    /// The usual way: sends a call if there is a connection, within the link's own time, and does nothing else. `None` if
+    /// there is no connection; then nothing was sent.
+    pub(crate) async fn quick(&self, call: &Call) -> Option<Outcome> {
+        let mut up = self.up_now()?;
+        let _waiting = self.signals.pulse.begin();
+        Some(match up.conn.send_packed_command(&call.cmd).await {
+            Ok(value) => Ok(up.read(value)),
+            Err(e) => Err(self.lost(&up, &e)),
+        })
+    }
+
     /// As [`run`](Link::run), and leaves it to the caller what to do about a refusal.
-    pub(crate) async fn call(&self, call: &Call, deadline: Instant) -> Result<Result<Answer, Verdict>> {
-        let mut up = self.up_for_call(deadline).await?;
-        let value = self.send(&mut up, &call.cmd, deadline).await?;
-        match up.read(value) {
-            Err(Verdict::NoScript) => match call.in_full() {
-                None => Ok(Err(Verdict::NoScript)),
-                Some(cmd) => {
-                    let value = self.send(&mut up, &cmd, deadline).await?;
-                    Ok(up.read(value))
-                }
-            },
+    pub(crate) async fn call(&self, call: &Call, deadline: Instant) -> Outcome {
+        match self.send(&call.cmd, deadline).await? {
+            Err(Verdict::NoScript) => self.call_in_full(call, deadline).await,
             answer => Ok(answer),
         }
     }
 
+    /// Sends a script with its text.
+    pub(crate) async fn call_in_full(&self, call: &Call, deadline: Instant) -> Outcome {
+        match call.in_full() {
+            None => Ok(Err(Verdict::NoScript)),
+            Some(cmd) => self.send(&cmd, deadline).await,
+        }
+    }
+
     /// As [`call`](Link::call), on a node that a slot is being moved to. Nothing may come between the two commands.
-    pub(crate) async fn call_asking(
-        &self,
-        call: &Call,
-        deadline: Instant,
-    ) -> Result<Result<Answer, Verdict>> {
+    pub(crate) async fn call_asking(&self, call: &Call, deadline: Instant) -> Outcome {
         let mut answer = self.asking(call.cmd.clone(), deadline).await?;
         if let (Err(Verdict::NoScript), Some(cmd)) = (&answer, call.in_full()) {
             answer = self.asking(cmd, deadline).await?;
@@ -155,9 +173,9 @@ impl Link {
         Ok(answer)
     }
 
-    async fn asking(&self, cmd: Cmd, deadline: Instant) -> Result<Result<Answer, Verdict>> {
-        let mut answers = self.call_all([redis::cmd("ASKING"), cmd], deadline).await?;
-        answers.1.pop().ok_or_else(|| Error::new(Kind::Store, "there was no answer"))
+    async fn asking(&self, cmd: Cmd, deadline: Instant) -> Outcome {
+        let (_, mut answers) = self.call_all([redis::cmd("ASKING"), cmd], deadline).await?;
+        answers.pop().ok_or_else(|| Error::new(Kind::Store, "there was no answer"))
     }
 
     /// Sends many in one go. The error means that none was answered.
@@ -183,17 +201,23 @@ impl Link {
         }
     }
 
-    async fn send(&self, up: &mut Up, cmd: &Cmd, deadline: Instant) -> Result<Value> {
+    async fn send(&self, cmd: &Cmd, deadline: Instant) -> Outcome {
+        let mut up = self.up_for_call(deadline).await?;
         up.conn.set_response_timeout(deadline.saturating_duration_since(Instant::now()));
         match up.conn.send_packed_command(cmd).await {
-            Ok(value) => Ok(value),
-            Err(e) => Err(self.lost(up, &e)),
+            Ok(value) => Ok(up.read(value)),
+            Err(e) => Err(self.lost(&up, &e)),
         }
     }
 
+    /// What happened to a command that was on its way: what the supervisor says, if it ended the connection.
     fn lost(&self, up: &Up, e: &RedisError) -> Error {
         self.signals.doubted.notify_one();
-        trouble::on_the_way(&up.source.address, e)
+        match &*self.state.borrow() {
+            State::Down(why) if !e.is_timeout() => trouble::on_the_way(why.what(), e),
+            _ if e.is_timeout() => trouble::on_the_way(&unanswered(&up.source.address), e),
+            _ => trouble::on_the_way(&ended(&up.source.address, "was lost"), e),
+        }
     }
 
     /// The connection has to be replaced: what it leads to is not what we want.
@@ -211,10 +235,17 @@ impl Link {
 
     /// The connection, or a moment's wait for it.
     async fn up_for_call(&self, deadline: Instant) -> Result<Up> {
-        if let State::Up(up) = &*self.state.borrow() {
-            return Ok(up.clone());
+        match self.up_now() {
+            Some(up) => Ok(up),
+            None => self.up(deadline.min(Instant::now() + PATIENCE)).await,
         }
-        self.up(deadline.min(Instant::now() + PATIENCE)).await
+    }
+
+    fn up_now(&self) -> Option<Up> {
+        match &*self.state.borrow() {
+            State::Up(up) => Some(up.clone()),
+            State::Down(_) | State::New(_) => None,
+        }
     }
 
     /// The first connection. A server that refuses is tried for a moment, because it may be starting.
@@ -227,7 +258,7 @@ impl Link {
     }
 
     /// The connection, or a wait for it until then.
-    pub(crate) async fn up(&self, until: Instant) -> Result<Up> {
+    async fn up(&self, until: Instant) -> Result<Up> {
         let mut state = self.state.clone();
         self.signals.wanted.notify_one();
         loop {
@@ -267,99 +298,26 @@ impl Up {
     }
 }
 
-/// The task that keeps the connection up.
-struct Supervisor {
-    target: Target,
-    timeout: Duration,
-    tell: watch::Sender<State>,
-    signals: Arc<Signals>,
-    generation: u64,
-}
-
-impl Supervisor {
-    async fn run(mut self) {
-        let mut backoff = Backoff::connecting();
-        loop {
-            match self.connect().await {
-                Ok((up, dialed)) => {
-                    backoff.reset();
-                    self.tell.send_replace(State::Up(up.clone()));
-                    let why = self.watch(&up, dialed.driver).await;
-                    tracing::debug!("{why}");
-                    self.tell.send_replace(State::Down(why));
-                }
-                Err(e) => {
-                    tracing::debug!("no connection: {e}");
-                    self.target.distrust();
-                    self.tell.send_replace(State::Down(self.soften(e)));
-                }
-            }
-            self.pause(backoff.delay()).await;
-        }
-    }
-
-    /// What was right once can become right again.
-    fn soften(&self, e: Error) -> Error {
-        if self.generation > 0 { e.retry(Retry::Later) } else { e }
-    }
-
-    async fn connect(&mut self) -> Result<(Up, Dialed)> {
-        let deadline = Instant::now() + self.timeout;
-        let server = self.target.find(deadline).await?;
-        let mut dialed = dial(&server, Purpose::Commands, deadline).await?;
-        let process = check::greet(&mut dialed.conn, &server, self.target.expected(), deadline).await?;
-        self.generation += 1;
-        let source = Source { address: server.address.clone(), generation: self.generation, process };
-        Ok((Up { conn: dialed.conn.clone(), source: Arc::new(source) }, dialed))
-    }
-
-    /// Watches a connection until it ends, and tells why.
-    async fn watch(&self, up: &Up, mut driver: Task) -> Error {
-        let Source { address, generation, .. } = &*up.source;
-        loop {
-            tokio::select! {
-                () = driver.ended() => return ended(address, "was closed"),
-                () = self.target.left(address) => return ended(address, "was left: another is the master"),
-                () = self.signals.doubted.notified() => {}
-            }
-            if self.signals.unwanted.load(Ordering::Relaxed) == *generation {
-                return ended(address, "was left");
-            }
-            if !answers(up).await {
-                return ended(address, "hangs");
-            }
-        }
-    }
-
-    /// Waits before the next attempt, less if somebody wants it: never so long that a caller's patience ends before it, nor
-    /// so short that callers bring many clients to the server at once.
-    async fn pause(&self, delay: Duration) {
-        let wanted = async {
-            sleep(delay / 4).await;
-            self.signals.wanted.notified().await;
-        };
-        let _ = timeout(delay, wanted).await;
-    }
-}
-
-async fn answers(up: &Up) -> bool {
-    let mut conn = up.conn.clone();
-    conn.set_response_timeout(PING_TIME);
-    conn.send_packed_command(&redis::cmd("PING")).await.is_ok()
-}
-
-fn ended(address: &Address, how: &str) -> Error {
-    Error::new(Kind::Unavailable, format!("the connection to the server {address} {how}")).retry(Retry::Later)
-}
-
+/// There are no connections any more, and there won't be.
 pub(crate) fn closed() -> Error {
     Error::new(Kind::Unavailable, "the connections of this session were closed").retry(Retry::Never)
+}
+
+fn ended(address: &Address, how: &str) -> String {
+    format!("the connection to the server {address} {how}")
+}
+
+fn unanswered(address: &Address) -> String {
+    format!("the server {address} did not answer in time")
 }
 
 /// Nothing was sent, whatever the reason was.
 fn not_in_time(state: &State) -> Error {
     match state {
         State::Down(e) | State::New(e) => e.clone().retry(Retry::Later),
-        State::Up(up) => ended(&up.source.address, "came too late"),
+        State::Up(up) => {
+            let what = ended(&up.source.address, "came too late");
+            Error::new(Kind::Unavailable, what).retry(Retry::Later)
+        }
     }
 }
