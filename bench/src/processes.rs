@@ -33,21 +33,21 @@ fn hand_off(report: &Report) -> Done {
     let (p50, p99) = percentiles(flock_hand_offs(&bare, times)?);
     report.line("flock(2), release to the waiter's return, p50", time(p50), format!("p99 {}", time(p99)));
     let url = format!("file:{}", folder.path().join("store").display());
-    let (p50, p99) = percentiles(our_hand_offs(&url, times)?);
+    // The workers serve the store's wake-ups while this thread waits for the other process.
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let (p50, p99) = percentiles(our_hand_offs(&runtime, &url, times)?);
     report.line("leasehold, release to the waiter's return, p50", time(p50), format!("p99 {}", time(p99)));
     Ok(())
 }
 
-pub(crate) fn our_hand_offs(url: &str, times: usize) -> Done<Vec<f64>> {
-    // The workers serve the store's wake-ups while this thread waits for the other process.
-    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+pub(crate) fn our_hand_offs(runtime: &Runtime, url: &str, times: usize) -> Done<Vec<f64>> {
     let client = runtime.block_on(leasehold::connect(url))?;
     let mut other = OtherSide::start("leasehold", url)?;
     let mut latencies = Vec::with_capacity(times);
     for _ in 0..times {
         let guard = runtime.block_on(client.mutex(NAME).lock())?;
         other.go()?;
-        until(|| Ok(somebody_waits(&runtime, &client)?))?;
+        until(|| Ok(somebody_waits(runtime, &client)?))?;
         let released = Clock::system().now();
         runtime.block_on(guard.release())?;
         latencies.push(nanos(other.entered()?.since(released)));

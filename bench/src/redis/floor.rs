@@ -31,7 +31,21 @@ pub(crate) fn round_trip(server: &Redis, requests: usize) -> Done<f64> {
 fn command(server: &Redis, in_flight: usize, requests: usize, words: &[&str]) -> Done<f64> {
     let (port, in_flight, count) = (server.port().to_string(), in_flight.to_string(), requests.to_string());
     let output = Command::new("redis-benchmark")
-        .args(["-h", "127.0.0.1", "-p", &port, "-c", "1", "-P", &in_flight, "-n", &count, "-r", "1000000", "--csv"])
+        .args([
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &port,
+            "-c",
+            "1",
+            "-P",
+            &in_flight,
+            "-n",
+            &count,
+            "-r",
+            "1000000",
+            "--csv",
+        ])
         .args(words)
         .output()
         .map_err(|e| format!("redis-benchmark could not be run ({e}): apt-get install redis-tools"))?;

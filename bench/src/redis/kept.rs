@@ -38,7 +38,11 @@ pub(crate) fn run(report: &mut Report, server: &Redis) -> Done {
         return Err(format!("{lost} locks were lost meanwhile").into());
     }
     let renewals = LOCKS as f64 * whole / 10e9;
-    report.line("renewal of one lock, client", time(ours / renewals), format!("{calls} commands in {length:?}"));
+    report.line(
+        "renewal of one lock, client",
+        time(ours / renewals),
+        format!("{calls} commands in {length:?}"),
+    );
     report.line("renewal of one lock, server", time(theirs / renewals), "");
     let share = 100.0 * ours / whole;
     let server_share = format!("and {:.1} % of the server's", 100.0 * theirs / whole);

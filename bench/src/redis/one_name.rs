@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::floor;
 use crate::Done;
-use crate::measure::{Report, Target, median, time};
+use crate::measure::{Report, Target, median, nanos, time};
 use crate::processes::{our_hand_offs, percentiles};
 
 /// The first argument of a process that is started as one of many.
@@ -29,7 +29,13 @@ pub(crate) fn run(report: &mut Report, server: &Redis) -> Done {
     let (trip, pair) = (median(round_trips.into_iter()), median(pairs.into_iter()));
     report.line("a round trip (EVALSHA, one at a time)", time(trip), "");
     report.line("64 tasks of one process", time(pair), "a pair");
-    report.target("redis: one name, 64 tasks, pairs in a round trip", trip / pair, "×", Target::AtLeast(20.0), "");
+    report.target(
+        "redis: one name, 64 tasks, pairs in a round trip",
+        trip / pair,
+        "×",
+        Target::AtLeast(20.0),
+        "",
+    );
     let pair = length.as_nanos() as f64 / four_processes(&server.url(), length)? as f64;
     report.line("4 processes of 16 tasks", time(pair), format!("a pair; {:.1} in a round trip", trip / pair));
     Ok(())
@@ -84,20 +90,45 @@ pub(crate) fn child(args: &[&str]) -> Done {
     Ok(runtime.block_on(client.close())?)
 }
 
-/// From the beginning of a release to the return of the one that waited, in another process.
+/// From the beginning of a release to the return of the one that waited, in another process; against the round trip of a
+/// release that nobody waits for, by the same client.
 pub(crate) fn hand_off(report: &mut Report, server: &Redis) -> Done {
     report.section("redis: hand-off between processes");
-    let (mut trips, mut hand_offs, mut tails) = (Vec::new(), Vec::new(), Vec::new());
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (mut bare, mut trips, mut hand_offs, mut tails) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..report.rounds() {
-        trips.push(floor::round_trip(server, report.work(20_000))?);
-        let (p50, p99) = percentiles(our_hand_offs(&server.url(), report.work(500))?);
+        bare.push(floor::round_trip(server, report.work(20_000))?);
+        trips.push(percentiles(releases(&runtime, &server.url(), report.work(2_000))?).0);
+        let (p50, p99) = percentiles(our_hand_offs(&runtime, &server.url(), report.work(500))?);
         hand_offs.push(p50);
         tails.push(p99);
     }
     let ratio = median(hand_offs.iter().zip(&trips).map(|(ours, trip)| ours / trip));
-    report.line("a round trip (EVALSHA, one at a time)", time(median(trips.into_iter())), "");
+    let hand_off = median(hand_offs.into_iter());
+    let bare = median(bare.into_iter());
+    report.line(
+        "redis-benchmark's round trip (EVALSHA)",
+        time(bare),
+        format!("hand-off: {:.1} of them", hand_off / bare),
+    );
+    report.line("a release that nobody waits for, p50", time(median(trips.into_iter())), "one round trip");
     let tail = format!("p99 {}", time(median(tails.into_iter())));
-    report.line("release to the waiter's return, p50", time(median(hand_offs.into_iter())), tail);
+    report.line("release to the waiter's return, p50", time(hand_off), tail);
     report.target("redis: hand-off in round trips, p50", ratio, "×", Target::AtMost(1.3), "");
     Ok(())
+}
+
+fn releases(runtime: &Runtime, url: &str, times: usize) -> Done<Vec<f64>> {
+    runtime.block_on(async {
+        let client = leasehold::connect(url).await?;
+        let mut took = Vec::with_capacity(times);
+        for _ in 0..times {
+            let guard = client.mutex("alone").lock().await?;
+            let began = Instant::now();
+            guard.release().await?;
+            took.push(nanos(began.elapsed()));
+        }
+        client.close().await?;
+        Ok(took)
+    })
 }

@@ -25,6 +25,43 @@ end
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
+if v and not watched and ARGV[4] == 'l' and string.sub(v, 1, 2) == 'q ' then
+  -- The usual hand-over: from the one that holds it alone to the next in line, who will hold it alone. The same as what state.lua
+  -- does, without reading what nobody needs: a fifth of the time.
+  local sub, format, key = string.sub, string.format, KEYS[1]
+  local last, class, wanting, keep = string.match(v, '^q (%d+) %d+ 1 %d+ (%S) %d+ (%d+) (%d+)$')
+  local line = class == 'x' and wanting == '0' and redis.call('ZRANGE', key .. ':o', 0, 2)
+  if line and line[1] == ARGV[1] and line[2] and redis.call('EXISTS', key .. ':b') == 0
+    and #redis.call('ZRANGEBYSCORE', key .. ':x', '-inf', format('%d', now), 'LIMIT', 0, 1) == 0 then
+    local records = redis.call('HMGET', key .. ':e', line[1], line[2])
+    local mine, heir = records[1], records[2]
+    if mine and heir and sub(heir, 192, 192) == 'x' then
+      local used, first = tonumber(ARGV[3]), tonumber(last) + 1
+      if used > 0 and sub(mine, 52, 67) == last and used < first then
+        first = math.max(used + 1, tonumber(sub(mine, 35, 50)))
+      end
+      if now > first then
+        first = now
+      end
+      last = format('%016d', first + BLOCK - 1)
+      local token, started = format('%016d', first), sub(heir, 124, 124) == 'k' and '1' or '0'
+      redis.call('HDEL', key .. ':e', line[1])
+      redis.call('ZREM', key .. ':o', line[1])
+      redis.call('ZREM', key .. ':x', line[1])
+      redis.call('HSET', key .. ':e', line[2], sub(heir, 1, 17) .. token .. ' ' .. token .. ' ' .. last .. ' '
+        .. format('%016d', now) .. sub(heir, 85, 102) .. started .. sub(heir, 104))
+      redis.call('SET', key, 'q ' .. last .. sub(v, 19), 'PX', format('%d', keep - math.floor(now / 1000)))
+      local note = format('g %s %d %d %d %s %d', line[2], first, BLOCK, sub(heir, 142, 157), started, line[3] and 1 or 0)
+      local session, tag = 's:' .. sub(heir, 159, 190), string.match(heir, '^%S+ (%S+)', 192)
+      if tag == '-' then
+        redis.pcall('PUBLISH', PREFIX .. session, note)
+      else
+        redis.pcall('SPUBLISH', PREFIX .. '{' .. tag .. '}:' .. session, note)
+      end
+      return 1
+    end
+  end
+end
 -- @expand
 -- @state
 open(KEYS[1])

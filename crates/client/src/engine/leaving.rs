@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::store::{Leave, Left};
+use leasehold_core::store::{Leave, Left, Pending};
 use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry, Tick};
 
 use super::Engine;
@@ -52,12 +52,23 @@ impl Engine {
         });
     }
 
-    /// Takes an entry out of the store. Goes on in a task of its own if it takes time, so that dropping this future does
-    /// not stop it. The name comes back.
+    /// Takes an entry out of the store. Goes on in a task of its own if this future is dropped, or if the first try fails.
+    /// The name comes back.
     pub(super) async fn leave_and_wait(self: &Arc<Self>, leave: Leave, until: Tick) -> Result<(Name, Left)> {
         let first = match self.leave(&leave) {
             Asked::Answered(Ok(left)) => return Ok((leave.name, left)),
-            first => first,
+            Asked::Answered(error) => Asked::Answered(error),
+            Asked::Pending(pending) => {
+                let mut first = FirstTry { engine: self, parts: Some((pending, leave.clone(), until)) };
+                match first.answer().await {
+                    Ok(left) => {
+                        let name = leave.name.clone();
+                        self.left(leave);
+                        return Ok((name, left));
+                    }
+                    error => Asked::Answered(error),
+                }
+            }
         };
         let name = leave.name.clone();
         let task = self.runtime.spawn(self.clone().leave_until(first, leave, until));
@@ -75,10 +86,10 @@ impl Engine {
 
     /// Repeats a release until the lease would have ended anyway.
     async fn leave_until(self: Arc<Self>, first: Asked<Left>, leave: Leave, until: Tick) -> Result<Left> {
-        let patience = (self.table.rules.lease / 3).min(self.table.rules.retry_for);
+        let patience = self.patience_with_a_release();
         let mut answer = match first {
             Asked::Answered(answer) => answer,
-            Asked::Pending(pending) => self.answer_within(patience, pending).await,
+            Asked::Pending(mut pending) => self.answer_here(patience, &mut pending).await,
         };
         let mut tries = 0;
         let left = loop {
@@ -92,11 +103,56 @@ impl Engine {
                     tracing::debug!(target: "leasehold", name = %leave.name, %error, tries, "release is tried again");
                     tokio::time::sleep(RETRY.pause(tries, leave.id.0 as u32)).await;
                     tries += 1;
-                    answer = self.answer_within(patience, self.session.clone().leave(leave.clone())).await;
+                    let mut pending = self.session.clone().leave(leave.clone());
+                    answer = self.answer_here(patience, &mut pending).await;
                 }
             }
         };
         self.left(leave);
         left
+    }
+
+    /// How long one try at a release is waited for.
+    fn patience_with_a_release(&self) -> Duration {
+        (self.table.rules.lease / 3).min(self.table.rules.retry_for)
+    }
+
+    /// Waits for an answer where it is, without a task for it. What takes too long goes on in one.
+    async fn answer_here(&self, time: Duration, request: &mut Pending<Left>) -> Result<Left> {
+        match tokio::time::timeout(time, &mut *request).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                let never = Box::pin(std::future::pending());
+                self.runtime.spawn(std::mem::replace(request, never));
+                Err(Error::new(Kind::Unavailable, format!("the store did not answer within {time:?}")))
+            }
+        }
+    }
+}
+
+/// The first try at a release that somebody waits for. It needs no task of its own, unless the one who waits goes away.
+struct FirstTry<'a> {
+    engine: &'a Arc<Engine>,
+    parts: Option<(Pending<Left>, Leave, Tick)>,
+}
+
+impl FirstTry<'_> {
+    async fn answer(&mut self) -> Result<Left> {
+        let answer = match &mut self.parts {
+            Some((pending, ..)) => {
+                self.engine.answer_here(self.engine.patience_with_a_release(), pending).await
+            }
+            None => Ok(Left::Done),
+        };
+        self.parts = None;
+        answer
+    }
+}
+
+impl Drop for FirstTry<'_> {
+    fn drop(&mut self) {
+        if let Some((pending, leave, until)) = self.parts.take() {
+            self.engine.runtime.spawn(self.engine.clone().leave_until(Asked::Pending(pending), leave, until));
+        }
     }
 }

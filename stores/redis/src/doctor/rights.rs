@@ -57,6 +57,7 @@ const IN_SCRIPTS: &[(&str, &[&str])] = &[
     ("PEXPIREAT", &["1"]),
     ("HGET", &["x"]),
     ("HLEN", &[]),
+    ("HMGET", &["x"]),
     ("HSET", &["x", "y"]),
     ("HDEL", &["x"]),
     ("ZADD", &["1", "x"]),

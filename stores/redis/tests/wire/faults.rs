@@ -1,5 +1,7 @@
 //! Connections that end, hang or lose what passes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use leasehold_core::{Kind, Retry};
@@ -221,4 +223,43 @@ async fn the_time_of_a_command_is_that_of_the_configuration() {
     // Longer than the half second that is usual in the library below.
     proxy.delay(Duration::from_millis(600));
     bed.wire.run(call(&["SET", "a", "1"])).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_answer_goes_to_the_wrong_caller() {
+    let Behind { server: _server, proxy, bed } = Behind::open().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..32)
+        .map(|number| {
+            let (wire, stop) = (bed.wire.clone(), stop.clone());
+            tokio::spawn(async move {
+                let mut answered = 0;
+                for round in 0.. {
+                    if stop.load(Relaxed) {
+                        break;
+                    }
+                    let word = format!("{number}-{round}");
+                    match wire.run(call(&["ECHO", &word])).await {
+                        Ok(answer) => assert_eq!(text(answer), word),
+                        Err(e) => assert_ne!(e.retry_advice(), Retry::Never, "{e}"),
+                    }
+                    answered += 1;
+                }
+                answered
+            })
+        })
+        .collect();
+    for _ in 0..20 {
+        let requests = proxy.requests();
+        eventually("some calls pass", || match proxy.requests() {
+            now if now > requests + 500 => Ok(()),
+            now => Err(now.to_string()),
+        })
+        .await;
+        proxy.cut();
+    }
+    stop.store(true, Relaxed);
+    for task in tasks {
+        assert!(task.await.unwrap() > 0);
+    }
 }

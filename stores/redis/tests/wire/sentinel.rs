@@ -106,3 +106,27 @@ async fn closing_also_leaves_the_sentinels() {
     eventually("none is", || is(0)(all())).await;
     until_connections(servers.node(servers.master()), &[]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_can_have_a_login_of_its_own() {
+    let servers = Sentinels::start();
+    let port = servers.sentinel_ports()[0];
+    let mut direct = Connection::tcp(([127, 0, 0, 1], port).into()).unwrap();
+    let rights =
+        ["on", ">hunter2", "&+switch-master", "+sentinel|get-master-addr-by-name", "+subscribe", "+ping"];
+    let user: Vec<&str> = ["ACL", "SETUSER", "ana", "resetchannels"].into_iter().chain(rights).collect();
+    for words in [user.as_slice(), &["ACL", "SETUSER", "default", "resetpass", ">other"]] {
+        assert_eq!(direct.ask(words).unwrap().to_string(), "OK");
+    }
+    let url = format!("redis+sentinel://127.0.0.1:{port}/{}", servers.master_name());
+    let e = Bed::try_open(&url).await.err().unwrap();
+    assert_eq!((e.kind(), e.retry_advice()), (Kind::Refused, Retry::Never), "{e}");
+    assert!(e.to_string().contains("sentinel-password"), "{e}");
+    let bed = Bed::open(&format!("{url}?sentinel-user=ana&sentinel-password=hunter2")).await;
+    bed.wire.run(call(&["SET", "a", "1"])).await.unwrap();
+    eventually("the Sentinel is subscribed to", || match direct.ask(&["CLIENT", "LIST"]) {
+        Ok(list) if list.to_string().contains("user=ana") && list.to_string().contains(" sub=1 ") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+}

@@ -104,7 +104,11 @@ pub(crate) type Outcome = Result<Result<Answer, Verdict>>;
 
 impl Link {
     /// A connection to this server, which has to be a master and no part of a cluster. It is opened in the background.
-    /// Attempts to connect take up to `timeout`, and so do calls that name no other limit.
+    /// Attempts to connect take up to `timeout`.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
     pub fn open(server: Server, timeout: Duration) -> Self {
         Link::to(Target::Fixed(Arc::new(server), Expected::Master), timeout)
     }
