@@ -1,5 +1,5 @@
 #!lua flags=allow-cross-slot-keys,allow-oom
--- Owners of entries show that they are alive and ask how things stand. KEYS: locks. ARGV: the node's tag, then for each lock the
+-- Owners of entries show that they are alive and ask how things stand. KEYS: locks, or one lock and its other keys. ARGV: the node's tag, then for each lock the
 -- entry's id (32 digits), 1 if more tokens are wanted or else 0, and the highest token it was given or 0.
 -- Answers with four numbers for each.
 -- @constants
@@ -9,8 +9,8 @@ local now = t[1] * 1000000 + t[2]
 local out, slow = {}, nil
 
 -- @expand
-for i, key in ipairs(KEYS) do
-  local ask = ARGV[i + 1]
+for i = 1, #ARGV - 1 do
+  local key, ask = KEYS[i], ARGV[i + 1]
   local v = redis.call('GET', key)
   if v and string.sub(v, 1, 2) == 'n ' then
     v = expand(v)
@@ -58,7 +58,14 @@ local function renew(ask)
       why = WIPED
     end
     return GONE, why, 0, 0
-  elseif e.kind == 'b' then
+  end
+  if e.first == 0 and e.tag ~= TAG then
+    -- The slot moved to another node since: messages go there now.
+    local at = string.find(e.static, ' ', 69, true)
+    e.static = sub(e.static, 1, at) .. TAG .. sub(e.static, at + 1 + #e.tag)
+    e.tag = TAG
+  end
+  if e.kind == 'b' then
     return barge(e)
   elseif e.first == 0 then
     set_end(e, now + e.place)

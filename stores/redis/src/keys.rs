@@ -31,6 +31,13 @@ pub struct Key {
     pub slot: Slot,
 }
 
+impl Key {
+    /// All keys that the lock may have.
+    pub fn all(&self) -> [String; 5] {
+        ["", ":e", ":o", ":b", ":x"].map(|suffix| format!("{}{suffix}", self.text))
+    }
+}
+
 impl Keys {
     /// Keys with this prefix.
     pub fn new(prefix: &str) -> Self {

@@ -4,6 +4,7 @@ use leasehold_core::view::Snapshot;
 use leasehold_core::{Kind, Name, Result};
 use redis::Value;
 
+use crate::keys::Key;
 use crate::session::{Desk, shown_tag};
 use crate::state::{self, unreadable};
 use crate::wire::{Call, Slot};
@@ -58,8 +59,8 @@ impl Desk {
         by_node.sort_by_key(|(post, ..)| post.node);
         for group in by_node.chunk_by(|a, b| a.0.node == b.0.node) {
             let calls = group.iter().map(|(post, _, key)| {
-                Call::script(&self.store.scripts.inspect, Slot::of(key.as_bytes()), &[key.as_str()])
-                    .arg(shown_tag(&post.tag))
+                let key = Key { text: (*key).clone(), slot: Slot::of(key.as_bytes()) };
+                self.call(&self.store.scripts.inspect, &key).arg(shown_tag(&post.tag))
             });
             for (answer, (_, name, _)) in self.wire.run_all(calls.collect()).await.into_iter().zip(group) {
                 let shown = match answer {

@@ -76,8 +76,16 @@ impl Drop for RedisSession {
 
 impl Desk {
     /// A call of a script on one lock.
-    fn call(&self, script: &Script, key: &Key) -> Call {
-        Call::script(script, key.slot, &[&key.text])
+    ///
+    /// In a cluster all keys of the lock are declared: while its slot moves they may be on two nodes, and the server lets
+    /// the script run only where all of them are. Elsewhere one is enough, and shorter.
+    pub(crate) fn call(&self, script: &Script, key: &Key) -> Call {
+        if self.store.config.is_cluster() {
+            let all = key.all();
+            Call::script(script, key.slot, &all.each_ref().map(String::as_str))
+        } else {
+            Call::script(script, key.slot, &[&key.text])
+        }
     }
 
     async fn ask(&self, ask: Ask) -> Result<Joined> {
@@ -146,12 +154,17 @@ impl Desk {
         let keys: Vec<Key> = batch.iter().map(|line| self.store.keys.of(&line.name)).collect();
         let Some(slot) = keys.first().map(|key| key.slot) else { return Vec::new() };
         let tag = self.wire.post(slot).tag;
-        // Keys of one call must be of one slot in a cluster; elsewhere many go together.
+        // A call is about one lock in a cluster, whose keys must be of one slot; elsewhere many go together.
         let at_once = if self.store.config.is_cluster() { 1 } else { RENEWED_AT_ONCE };
         let calls = keys.chunks(at_once).zip(batch.chunks(at_once)).map(|(keys, lines)| {
-            let texts: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
-            let call = Call::script(&self.store.scripts.renew, keys[0].slot, &texts).arg(shown_tag(&tag));
-            lines.iter().fold(call, |call, line| call.arg(state::renewal(line)))
+            let call = match keys {
+                [key] => self.call(&self.store.scripts.renew, key),
+                keys => {
+                    let texts: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
+                    Call::script(&self.store.scripts.renew, keys[0].slot, &texts)
+                }
+            };
+            lines.iter().fold(call.arg(shown_tag(&tag)), |call, line| call.arg(state::renewal(line)))
         });
         let answers = self.wire.run_all_marked(calls.collect()).await;
         let mut renewed: Vec<Result<Renewed>> = Vec::with_capacity(batch.len());

@@ -48,6 +48,15 @@ pub(crate) fn judge(error: &ServerError, from: &Address) -> Verdict {
             "give the address of the master, or use redis+sentinel:// to follow it",
             error,
         )),
+        "UNBLOCKED" => Verdict::NotMaster(again(
+            from,
+            "stopped being the master while its replicas were waited for",
+            "try again in a moment",
+            error,
+        )),
+        _ if details.contains("attempted to access a non local key") => {
+            Verdict::Again(again(from, "is moving the slot", "try again in a moment", error))
+        }
         code => Verdict::Failed(failed(code, details, error, from)),
     }
 }

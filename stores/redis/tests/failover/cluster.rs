@@ -8,7 +8,8 @@ use leasehold_testkit::wait::not_yet;
 
 use crate::common::play::{connect, fresh_url, granted, lock, release, waiter};
 use crate::load::{LEASE, Load, Outcome};
-use crate::{cluster, runtime};
+use crate::pool::cluster;
+use crate::runtime;
 
 /// Enough names that every master has some.
 const NAMES: usize = 9;

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::common::play::connect;
 
 /// Longer than a failover takes, so that a holder has the chance to keep its lock.
-pub(crate) const LEASE: Duration = Duration::from_secs(8);
+pub(crate) const LEASE: Duration = Duration::from_secs(5);
 
 /// A guarded number, and who believes to be alone with it.
 #[derive(Default)]
@@ -94,7 +94,8 @@ impl Load {
             // One of them keeps its tasks in a local queue.
             let budget = if n == 0 { Budget::default() } else { Budget::off() };
             let builder = Client::builder().default_lease(LEASE).retry_for(Duration::from_secs(20));
-            let client = runtime.block_on(connect(url, builder.local_queue(budget).label(format!("client {n}"))));
+            let client =
+                runtime.block_on(connect(url, builder.local_queue(budget).label(format!("client {n}"))));
             for task in 0..2 {
                 let work = work(client.clone(), n + task, counters.clone(), stop.clone());
                 tasks.spawn_on(work, runtime.handle());
@@ -124,15 +125,20 @@ impl Load {
     pub(crate) fn finish(mut self, runtime: &Runtime) -> Outcome {
         self.stop.store(true, Ordering::SeqCst);
         runtime.block_on(async {
-            while let Some(done) = leasehold_testkit::wait::soon("the end of the work", self.tasks.join_next()).await {
+            while let Some(done) =
+                leasehold_testkit::wait::soon("the end of the work", self.tasks.join_next()).await
+            {
                 done.expect("a task");
             }
         });
         for counter in self.counters.iter() {
-            let (value, written) = (counter.value.load(Ordering::SeqCst), counter.written.load(Ordering::SeqCst));
+            let (value, written) =
+                (counter.value.load(Ordering::SeqCst), counter.written.load(Ordering::SeqCst));
             assert_eq!(value, written, "a write was lost, and no token caught it");
         }
-        let sum = |part: fn(&Counter) -> &AtomicU64| self.counters.iter().map(|c| part(c).load(Ordering::SeqCst)).sum();
+        let sum = |part: fn(&Counter) -> &AtomicU64| {
+            self.counters.iter().map(|c| part(c).load(Ordering::SeqCst)).sum()
+        };
         Outcome { visits: self.visits(), together: sum(|c| &c.together), refused: sum(|c| &c.refused) }
     }
 }

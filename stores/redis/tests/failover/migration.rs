@@ -10,7 +10,8 @@ use tokio::task::{JoinHandle, block_in_place};
 
 use crate::common::play::{connect, fresh_url, granted, lock, release, waiter};
 use crate::load::Load;
-use crate::{cluster, runtime};
+use crate::pool::cluster;
+use crate::runtime;
 
 /// Longer than a slot is on its way here: a cluster may refuse everything about it meanwhile.
 const LEASE: Duration = Duration::from_secs(5);

@@ -9,7 +9,8 @@ use leasehold_testkit::wait::{not_yet, soon};
 
 use crate::common::play::{connect, fresh_url, granted, lock, release, waiter};
 use crate::load::{LEASE, Load, Outcome};
-use crate::{runtime, sentinels};
+use crate::pool::sentinels;
+use crate::runtime;
 
 /// How the master goes.
 #[derive(Debug, Clone, Copy)]
@@ -105,7 +106,8 @@ fn waiters_wait_on_and_the_holder_knows_whether_it_holds() {
     let url = fresh_url(&set.url(), "");
     let builder = || Client::builder().default_lease(LEASE).retry_for(Duration::from_secs(20));
     runtime.block_on(async {
-        let (a, b, c) = (connect(&url, builder()).await, connect(&url, builder()).await, connect(&url, builder()).await);
+        let (a, b, c) =
+            (connect(&url, builder()).await, connect(&url, builder()).await, connect(&url, builder()).await);
         let guard = lock(&a.mutex("x")).await;
         let first = waiter(&b.mutex("x"));
         while a.inspect("x").await.expect("a look").waiters.is_empty() {
