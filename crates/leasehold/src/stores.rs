@@ -39,6 +39,12 @@ pub(crate) static KNOWN: &[Known] = &[
         schemes: leasehold_redis::SCHEMES,
         open: |url| at_once(leasehold_redis::open(url)),
     },
+    #[cfg(feature = "redlock")]
+    Known {
+        traits: &leasehold_redlock::TRAITS,
+        schemes: leasehold_redlock::SCHEMES,
+        open: |url| at_once(leasehold_redlock::open(url)),
+    },
 ];
 
 /// The promises of every store that is compiled in.

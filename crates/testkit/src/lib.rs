@@ -25,6 +25,7 @@ pub mod conformance;
 pub mod faulty;
 pub mod history;
 mod list;
+pub mod needs;
 pub mod proxy;
 pub mod servers;
 pub mod stage;

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use crate::bed::{Bed, Place};
 use crate::child::{Child, Role};
+use crate::needs::missing;
 use crate::wait::{eventually, soon};
 
 /// How long a whole scenario may take before it counts as hung.
@@ -33,6 +34,10 @@ where
     let runtime = threads.expect("a runtime");
     runtime.block_on(async {
         let stage = Arc::new(Stage::set(&bed).await);
+        if let Some(why) = missing(scenario, stage.traits()) {
+            report(&format!("{scenario} has nothing to show on this store: {why}"));
+            return;
+        }
         let task = tokio::spawn(body(stage.clone()));
         match timeout(TOO_LONG, task).await {
             Ok(Ok(())) => stage.nothing_is_left().await,

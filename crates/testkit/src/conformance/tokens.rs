@@ -23,9 +23,11 @@ impl Rising {
     }
 }
 
-async fn by_itself(client: &Client, rising: &mut Rising) {
+async fn by_itself(client: &Client, rising: &mut Rising, shared: bool) {
     let (mutex, rw) = (client.mutex("x"), client.rwlock("x"));
-    for how in ["try", "lock", "within", "barge", "spin", "fixed", "read", "write", "permits"] {
+    let ways = ["try", "lock", "within", "barge", "spin", "fixed", "write"];
+    let shared: &[&str] = if shared { &["read", "permits"] } else { &[] };
+    for how in ways.iter().chain(shared).copied() {
         let guard = match how {
             "try" => mutex.try_lock().await.expect("a try").expect("a free lock"),
             "lock" => mutex.lock().await.expect("a lock"),
@@ -49,7 +51,7 @@ pub async fn tokens_rise_on_every_kind_of_grant(stage: Arc<Stage>) {
     let mut rising = Rising(Token(0));
     let (local, direct) = (stage.client("local").await, stage.direct("direct").await);
     for client in [&local, &direct, &local] {
-        by_itself(client, &mut rising).await;
+        by_itself(client, &mut rising, stage.traits().shared).await;
     }
     let guard = take(&local, "x").await;
     rising.see("a free lock", &guard);

@@ -151,7 +151,12 @@ impl Wire {
     /// As [`run`](Wire::run), and tells which connection the answer came by.
     pub async fn run_marked(&self, call: Call) -> Result<(Value, Mark)> {
         self.check_open()?;
-        self.topology.run(&call, self.context.config.timeout()).await
+        let answer = self.topology.run(&call, self.context.config.timeout()).await;
+        if answer.is_err() {
+            // Whoever tries again at once must not keep the tasks from running that could make it succeed.
+            tokio::task::yield_now().await;
+        }
+        answer
     }
 
     /// Sends many at once to one node (all of the same [`Post::node`]), pipelined. Each is answered on its own.

@@ -98,6 +98,12 @@ impl Scene {
         }
     }
 
+    /// Whether scripts may tell those who wait. They go on if they may not.
+    pub(crate) fn messages(&self, allowed: bool) {
+        let right = if allowed { "+publish" } else { "-publish" };
+        self.servers.0.cli(&["ACL", "SETUSER", "default", right]);
+    }
+
     /// Waits until the fault has happened, or for as long as it lasts.
     pub(crate) async fn felt(&self, fault: Fault) {
         if fault.is_once() {
@@ -118,6 +124,11 @@ impl Scene {
         match fault {
             Fault::Paused => server.resume(),
             Fault::Killed => server.restart(),
+            Fault::Deaf => {
+                proxy.pass();
+                // A stream whose middle is lost does not go on.
+                proxy.cut();
+            }
             _ => proxy.pass(),
         }
     }

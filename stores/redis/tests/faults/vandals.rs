@@ -22,12 +22,11 @@ fn deleting(part: &'static str) {
         let found = server.cli(&["KEYS", &format!("*{{x}}{part}")]);
         assert_eq!(found.lines().count(), 1, "{found}");
         assert_eq!(server.cli(&["DEL", &found]), "1");
-        // Whatever the holder is told, it gives its lock back, and the others get in one after the other.
         drop(guard);
-        let passing =
-            [queued, barging].map(|claim| tokio::spawn(async { release(granted(claim).await).await }));
+        // They get in, in whatever order. What is damaged is begun anew when it is noticed, so even they can lose it again.
+        let passing = [queued, barging].map(|claim| tokio::spawn(async { drop(granted(claim).await) }));
         for passed in passing {
-            passed.await.expect("it got in and was alone");
+            passed.await.expect("it got in");
         }
         stage.free("x").await;
         release(lock(&a.mutex("x")).await).await;

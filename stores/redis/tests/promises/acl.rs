@@ -7,7 +7,7 @@ use leasehold_core::{Error, Kind, Result};
 use leasehold_testkit::servers::redis::{Redis, RedisOptions};
 use leasehold_testkit::servers::resp::{Connection, Reply};
 use leasehold_testkit::servers::{Cluster, Sentinels};
-use leasehold_testkit::wait::soon;
+use leasehold_testkit::wait::{not_yet, soon};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -47,15 +47,10 @@ fn with_login(url: &str, user: &str) -> String {
 /// A bit of everything that locks can do. Those that wait get in only if they are told.
 async fn a_bit_of_everything(url: &str) -> Result<()> {
     let (a, b) = (login(url).await?, login(url).await?);
+    a_hand_over(&a, &b).await?;
+    // While somebody watches, scripts go another way.
     let mut watch = a.watch("").await?;
-    let mutex = a.mutex("m").lock().await?;
-    let next = tokio::spawn({
-        let mutex = b.mutex("m");
-        async move { mutex.lock().await }
-    });
-    until_waiting(&a, "m").await?;
-    mutex.release().await?;
-    told(next).await?.release().await?;
+    a_hand_over(&a, &b).await?;
 
     let (reader, also) = (a.rwlock("r").read().await?, b.rwlock("r").read().await?);
     let writer = tokio::spawn({
@@ -89,6 +84,17 @@ async fn a_bit_of_everything(url: &str) -> Result<()> {
     assert_eq!((first.name.as_str(), first.what), ("m", Happened::Acquired));
     a.close().await?;
     b.close().await
+}
+
+async fn a_hand_over(a: &Client, b: &Client) -> Result<()> {
+    let held = a.mutex("m").lock().await?;
+    let next = tokio::spawn({
+        let mutex = b.mutex("m");
+        async move { mutex.lock().await }
+    });
+    until_waiting(a, "m").await?;
+    held.release().await?;
+    told(next).await?.release().await
 }
 
 async fn until_waiting(client: &Client, name: &str) -> Result<()> {
@@ -126,20 +132,23 @@ async fn sentinels_work_with_the_rights_of_the_document() {
     a_bit_of_everything(&with_login(&url, "locks")).await.unwrap_or_else(|e| panic!("{e}"));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_works_with_the_rights_of_the_document() {
     let cluster = tokio::task::spawn_blocking(|| Cluster::start(3, 1)).await.expect("servers");
     cluster.nodes().iter().for_each(|node| obey(node, &rule(IN_A_CLUSTER)));
     let url = with_login(&cluster.url(), "locks");
     a_bit_of_everything(&url).await.unwrap_or_else(|e| panic!("{e}"));
-    // Also while a slot moves.
+    // Also while a slot moves: whoever asks then is sent on.
     let client = login(&url).await.expect("a client");
     let slot = cluster.slot_of("leasehold:n:{x}");
     let from = cluster.owner_of_slot(slot).port();
     let to = cluster.nodes().iter().find(|node| node.info("role") == "master" && node.port() != from);
     let migration = cluster.begin_migration(slot, to.expect("another master").port());
-    soon("a lock", client.mutex("x").lock()).await.expect("a lock").release().await.expect("a release");
-    migration.abandon();
+    let mutex = client.mutex("x");
+    let mut claim = tokio::spawn(async move { mutex.lock().await });
+    not_yet("a lock was got on the way", &mut claim).await;
+    tokio::task::block_in_place(|| migration.finish());
+    told(claim).await.unwrap_or_else(|e| panic!("{e}")).release().await.expect("a release");
 }
 
 /// Commands that a user lacks, and what it is told. Without some of them everything goes on, but slowly.

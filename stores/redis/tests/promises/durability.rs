@@ -33,9 +33,9 @@ impl Pair {
             status if status == "up" => Ok(()),
             status => Err(status),
         });
-        until("the master knows it", || match self.master.info("connected_slaves") {
-            count if count == "1" => Ok(()),
-            count => Err(count),
+        until("the master knows it", || match self.master.cli(&["INFO", "replication"]) {
+            info if info.contains("state=online") => Ok(()),
+            info => Err(info),
         });
     }
 

@@ -198,19 +198,16 @@ impl Shared {
         Err(reason.unwrap_or_else(|| Error::new(Kind::Invalid, "there is no node of the cluster to ask")))
     }
 
-    /// Whom to ask: nodes in use, in random order, then the others, then those that were given at first.
+    /// Whom to ask: nodes in use, beginning with any of them, then the others, then those that were given at first.
     fn candidates(&self) -> Vec<Candidate> {
         let table = self.read();
         let (mut used, idle): (Vec<_>, Vec<_>) = table.members().cloned().partition(|m| m.used().is_some());
-        let first = getrandom::u32().unwrap_or(0) as usize;
-        let many = used.len().max(1);
-        used.rotate_left(first % many);
-        let mut all: Vec<Candidate> = used.into_iter().map(Candidate::Member).collect();
-        let mut others: Vec<Server> = idle.iter().map(|member| table.server(&member.address)).collect();
-        others.extend(self.seeds.iter().cloned());
-        others.dedup();
-        all.extend(others.into_iter().map(Candidate::Server));
-        all
+        let first = getrandom::u32().unwrap_or(0) as usize % used.len().max(1);
+        used.rotate_left(first);
+        let seeds = self.seeds.iter().filter(|seed| table.members().all(|m| m.address != seed.address));
+        let used = used.into_iter().map(Candidate::Member);
+        let idle = idle.iter().map(|member| Candidate::Server(table.server(&member.address)));
+        used.chain(idle).chain(seeds.cloned().map(Candidate::Server)).collect()
     }
 }
 

@@ -12,7 +12,7 @@ mod pulse;
 mod supervisor;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
@@ -70,9 +70,15 @@ pub(crate) struct Source {
     pub(crate) generation: u64,
     /// The server's process, if our user may know it.
     process: Option<String>,
+    /// A caller found the connection closed, maybe before the supervisor did: nobody else tries it.
+    dead: AtomicBool,
 }
 
 impl Source {
+    fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
     /// Whether both are connections to the same server, as far as can be known.
     pub(crate) fn is_same_server(&self, other: &Source) -> bool {
         self.address == other.address && self.process == other.process
@@ -217,6 +223,9 @@ impl Link {
     /// What happened to a command that was on its way: what the supervisor says, if it ended the connection.
     fn lost(&self, up: &Up, e: &RedisError) -> Error {
         self.signals.doubted.notify_one();
+        if !e.is_timeout() {
+            up.source.dead.store(true, Ordering::Relaxed);
+        }
         match &*self.state.borrow() {
             State::Down(why) if !e.is_timeout() => trouble::on_the_way(why.what(), e),
             _ if e.is_timeout() => trouble::on_the_way(&unanswered(&up.source.address), e),
@@ -247,8 +256,8 @@ impl Link {
 
     fn up_now(&self) -> Option<Up> {
         match &*self.state.borrow() {
-            State::Up(up) => Some(up.clone()),
-            State::Down(_) | State::New(_) => None,
+            State::Up(up) if !up.source.is_dead() => Some(up.clone()),
+            _ => None,
         }
     }
 
@@ -267,9 +276,9 @@ impl Link {
         self.signals.wanted.notify_one();
         loop {
             match &*state.borrow_and_update() {
-                State::Up(up) => return Ok(up.clone()),
+                State::Up(up) if !up.source.is_dead() => return Ok(up.clone()),
                 State::Down(e) if e.retry_advice() == Retry::Never => return Err(e.clone()),
-                State::Down(_) | State::New(_) => {}
+                _ => {}
             }
             match timeout_at(until, state.changed()).await {
                 Ok(Ok(())) => {}
@@ -282,7 +291,7 @@ impl Link {
     /// What answers come from now, if there is a connection.
     pub(crate) fn source(&self) -> Option<Arc<Source>> {
         match &*self.state.borrow() {
-            State::Up(up) if !self.task.has_ended() => Some(up.source.clone()),
+            State::Up(up) if !self.task.has_ended() && !up.source.is_dead() => Some(up.source.clone()),
             _ => None,
         }
     }
@@ -320,7 +329,7 @@ fn not_in_time(state: &State) -> Error {
     match state {
         State::Down(e) | State::New(e) => e.clone().retry(Retry::Later),
         State::Up(up) => {
-            let what = ended(&up.source.address, "came too late");
+            let what = ended(&up.source.address, "was closed");
             Error::new(Kind::Unavailable, what).retry(Retry::Later)
         }
     }

@@ -1,10 +1,11 @@
 //! The task that keeps a connection up.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
+use redis::RedisResult;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 
@@ -81,7 +82,8 @@ impl Supervisor {
         let conn = dialed.conn.clone();
         let process = check::greet(&mut dialed.conn, &server, self.target.expected(), deadline).await?;
         self.generation += 1;
-        let source = Source { address: server.address.clone(), generation: self.generation, process };
+        let (address, generation) = (server.address.clone(), self.generation);
+        let source = Source { address, generation, process, dead: AtomicBool::new(false) };
         Ok((Up { conn, source: Arc::new(source) }, dialed.driver))
     }
 
@@ -99,8 +101,10 @@ impl Supervisor {
             if self.signals.unwanted.load(Ordering::Relaxed) == *generation {
                 return ended(address, "was left: it is no longer what we want");
             }
-            if !self.answers(up).await {
-                return unanswered(address);
+            match self.answers(up).await {
+                Ok(()) => {}
+                Err(e) if e.is_timeout() => return unanswered(address),
+                Err(_) => return ended(address, "was closed"),
             }
         }
     }
@@ -112,10 +116,10 @@ impl Supervisor {
     }
 
     /// Whether the server answers. Answers come in order: then it has answered all that was sent before.
-    async fn answers(&self, up: &Up) -> bool {
+    async fn answers(&self, up: &Up) -> RedisResult<()> {
         let mut conn = up.conn.clone();
         conn.set_response_timeout(PING_TIME.min(self.timeout / 2));
-        conn.send_packed_command(&redis::cmd("PING")).await.is_ok()
+        conn.send_packed_command(&redis::cmd("PING")).await.map(drop)
     }
 
     /// Waits before the next attempt, less if somebody wants it: never so long that a caller's patience ends before it, nor

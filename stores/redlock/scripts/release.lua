@@ -1,0 +1,34 @@
+#!lua flags=allow-oom
+-- An entry gives back, gives up or goes away. KEYS: marker, lock, line, slips. ARGV: 1 the attempt, 2 its entry, 3 the highest token
+-- that was used (0: none, -1: not known), 4 what happens:
+--   r  it gives back what it held, and the next is told
+--   a  its attempt failed: what it got here goes back, and it waits (5 for how long (ms), 6 1 if it barges, 7 session, 8 label)
+--   g  its attempt failed, and it does not wait
+--   n  its attempt failed; whether it waits is another attempt's affair
+--   l  it waited, and does not want to any more
+--   f  it holds the lock now, so it waits no longer
+-- Answers 1 if the attempt owned the lock here.
+-- A failed attempt wakes nobody: others that wait would fail in the same way, and wake this one.
+-- @node
+if standing < OPEN then
+  return 0
+end
+-- @lock
+local id, entry, used, how = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local owned = how ~= 'f' and owner == id
+if owned then
+  -- The tokens that it did not use go back: while it was the owner, nobody else got any here.
+  if used >= 0 then
+    counter = math.min(counter, math.max(used, x - 1))
+  end
+  vacate(how == 'r' and 'r' or nil)
+end
+if how == 'a' then
+  register(entry, tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8])
+elseif how ~= 'n' then
+  strike(entry, how == 'l' and 'l' or nil)
+end
+if not owner and (how == 'r' or (how == 'l' and turn == entry)) then
+  call_the_next()
+end
+return owned and 1 or 0

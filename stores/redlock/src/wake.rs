@@ -1,0 +1,108 @@
+//! How a session is told: by messages of the scripts on each node, which count when a quorum has sent them.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use leasehold_core::EntryId;
+use leasehold_core::store::{News, Note};
+use leasehold_core::view::Lost;
+use leasehold_redis::wire::Pushes;
+
+use crate::desk::Desk;
+use crate::node::AttemptId;
+use crate::state::{Entry, Stage};
+
+/// How long a turn that only some nodes told waits for the others: longer than messages that were sent together are apart.
+const SHORT: Duration = Duration::from_millis(15);
+
+/// What hears the messages of one node.
+pub(crate) struct Ear {
+    pub(crate) node: usize,
+    pub(crate) desk: Weak<Desk>,
+}
+
+impl Pushes for Ear {
+    fn note(&self, payload: &[u8]) {
+        let Some(desk) = self.desk.upgrade() else { return };
+        let Ok(text) = std::str::from_utf8(payload) else { return };
+        match text.split_at_checked(1) {
+            Some(("r", entry)) => {
+                if let Ok(id) = entry.parse::<EntryId>() {
+                    desk.turn_told(self.node, id);
+                }
+            }
+            Some(("g", attempt)) => {
+                if let Some(id) = AttemptId::read(attempt) {
+                    desk.revoked_told(self.node, id);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn event(&self, payload: &[u8]) {
+        if let Some(desk) = self.desk.upgrade() {
+            desk.event_told(self.node, payload);
+        }
+    }
+
+    /// Messages may have been missed, and the node may not be what it was.
+    fn resumed(&self, _: u64) {
+        let Some(desk) = self.desk.upgrade() else { return };
+        desk.tender.wake();
+        for entry in desk.entries.all() {
+            desk.clone().turn(self.node, &entry);
+        }
+    }
+}
+
+impl Desk {
+    fn turn_told(self: &Arc<Self>, node: usize, id: EntryId) {
+        if let Some(entry) = self.entries.get(id) {
+            self.clone().turn(node, &entry);
+        }
+    }
+
+    /// A node says that it is an entry's turn. It acts when a quorum has said so, or after a short wait: the release reaches one node
+    /// after the other, and who comes too early finds the rest still taken.
+    fn turn(self: Arc<Self>, node: usize, entry: &Arc<Entry>) {
+        if !entry.waits() {
+            return;
+        }
+        let told = entry.turn_told(node);
+        if told as usize == self.quorum.need {
+            self.act(entry);
+        } else if told == 1 {
+            let entry = entry.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(SHORT).await;
+                self.act(&entry);
+            });
+        }
+    }
+
+    fn act(&self, entry: &Arc<Entry>) {
+        let waiting = entry.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::Waiting(_)));
+        if waiting && entry.take_turn() {
+            self.inbox.note(Note { name: entry.name.clone(), id: entry.id, news: News::Retry });
+        }
+    }
+
+    fn revoked_told(self: &Arc<Self>, node: usize, id: AttemptId) {
+        let Some(entry) = self.entries.get(id.entry) else { return };
+        if entry.revoked_told(node, id.number) as usize != self.quorum.need {
+            return;
+        }
+        let desk = self.clone();
+        tokio::spawn(async move {
+            let mut stage = entry.stage.clone().lock_owned().await;
+            let Stage::Held(held) = *stage else { return };
+            if held.id == id {
+                *stage = Stage::Fresh;
+                desk.lost(&entry, held);
+                let news = News::Gone(Lost::Revoked);
+                desk.inbox.note(Note { name: entry.name.clone(), id: entry.id, news });
+            }
+        });
+    }
+}
