@@ -1,7 +1,7 @@
 //! Redis: pairs of lock and unlock against redis-benchmark's bare commands, hand-offs against a round trip, and what it
 //! costs to keep 100,000 locks.
 //!
-//! - [`floor`]: redis-benchmark.
+//! - [`floor`] is redis-benchmark.
 //! - [`pairs`]: free names, by one task and by 64.
 //! - [`one_name`]: one name that many tasks want, in one process and in four.
 //! - [`kept`]: the renewal of 100,000 held locks.

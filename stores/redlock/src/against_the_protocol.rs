@@ -258,8 +258,8 @@ impl Both {
             Some(step) => self.model.tended(now, step),
         };
         let report = self.model.report(now);
-        let script = self.scripts.standing.clone();
-        let reply = self.run(&script, &[self.keys.marker.clone()], &args);
+        let (script, marker) = (self.scripts.standing.clone(), [self.keys.marker.clone()]);
+        let reply = self.run(&script, &marker, &args);
         let Reply::Array(reply) = reply else { panic!("{reply:?}") };
         let got: Vec<i64> = numbers(&Reply::Array(reply[2..].to_vec()));
         let expected = [

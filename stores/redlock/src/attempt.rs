@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::clock::wall_micros;
-use leasehold_core::{Name, Result, Retry, Tick, Token, TokenBlock};
+use leasehold_core::{Error, Name, Result, Retry, Tick, Token, TokenBlock};
 use tokio::time::{Instant, timeout_at};
 
 use crate::desk::{Desk, Reason, brief, drift};
@@ -25,6 +25,8 @@ pub(crate) enum Tried {
     Held(Held, bool),
     /// Somebody else has it, or some of the nodes.
     Taken(Taken),
+    /// Too few nodes could be counted, among them some whose standing somebody should look after.
+    Untended(Error),
 }
 
 /// What was in the way.
@@ -154,12 +156,11 @@ impl Desk {
         entry.set_fate(Fate::Holds(id.number));
         if id.number > 1 || round.denied() {
             // It stands in the line of some nodes, and waits no longer.
-            self.in_background(
-                entry,
-                id,
-                How::Forget,
-                (0..self.nodes.len()).filter(|n| !round.is_pending(*n)),
-            );
+            let until = began + entry.lease.length();
+            for node in (0..self.nodes.len()).filter(|n| !round.is_pending(*n)) {
+                let release = Release { name: entry.name.clone(), id, used: Used::None, how: How::Forget };
+                tokio::spawn(self.clone().settle(node, release, until));
+            }
         }
         self.look_after(entry, id, late);
         let ttl = entry.lease.length();
@@ -172,7 +173,9 @@ impl Desk {
         self.look_after(entry, id, late);
         let how = if entry.waits() { How::Wait(entry.place, self.who(entry)) } else { How::GoAway };
         let (granted, unknown) = (round.granted(), round.unknown);
-        self.in_background(entry, id, how.clone(), (0..self.nodes.len()).filter(|n| unknown & 1 << n != 0));
+        for node in (0..self.nodes.len()).filter(|n| unknown & 1 << n != 0) {
+            tokio::spawn(self.clone().tidy(entry.clone(), id, node, true, true));
+        }
         let release = Release { name: entry.name.clone(), id, used: Used::None, how };
         let mut releasing: FuturesUnordered<_> = (0..self.nodes.len())
             .filter(|n| granted & 1 << n != 0)
@@ -185,7 +188,8 @@ impl Desk {
         let denied = round.answers.iter().filter(|a| **a == Answer::Denied).count();
         let grants = round.answers.iter().filter(|a| matches!(a, Answer::Granted(_))).count();
         if grants + denied < self.quorum.need {
-            return Err(self.no_quorum(grants + denied, &round.reasons(self)));
+            let error = self.no_quorum(grants + denied, &round.reasons(self));
+            return if round.newcomers.is_empty() { Err(error) } else { Ok(Tried::Untended(error)) };
         }
         let mut rests = round.rests.clone();
         rests.sort_unstable();
@@ -214,29 +218,39 @@ impl Desk {
                     Err(e) => e.retry_advice() != Retry::Later,
                 };
                 let in_line = entry.waits() && matches!(answer, Ok(Acquired::Denied { .. }));
-                let how = match entry.fate() {
-                    Fate::Holds(number) if number == id.number && in_line => How::Forget,
-                    Fate::Holds(number) if number != id.number && granted => How::Nothing,
-                    Fate::Waits if granted => How::Wait(entry.place, desk.who(&entry)),
-                    Fate::Gone if granted || in_line => How::GoAway,
-                    _ => continue,
-                };
-                desk.in_background(&entry, id, how, [node].into_iter());
+                if granted || in_line {
+                    tokio::spawn(desk.clone().tidy(entry.clone(), id, node, granted, in_line));
+                }
             }
         });
     }
 
-    fn in_background(
-        self: &Arc<Self>,
-        entry: &Arc<Entry>,
+    /// A node has, or may have, granted an attempt that is decided, or has its entry in line. What is to become of it depends
+    /// on what became of the entry, and that may change meanwhile.
+    async fn tidy(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
         id: AttemptId,
-        how: How,
-        nodes: impl Iterator<Item = usize>,
+        node: usize,
+        granted: bool,
+        mut in_line: bool,
     ) {
         let until = self.now() + entry.lease.length();
-        for node in nodes {
-            let release = Release { name: entry.name.clone(), id, used: Used::None, how: how.clone() };
-            tokio::spawn(self.clone().settle(node, release, until));
+        loop {
+            let fate = entry.fate();
+            let how = match fate {
+                Fate::Holds(number) if number == id.number && in_line => How::Forget,
+                Fate::Holds(number) if number != id.number && granted => How::Nothing,
+                Fate::Waits if granted => How::Wait(entry.place, self.who(&entry)),
+                Fate::Gone => How::GoAway,
+                Fate::Holds(_) | Fate::Waits => return,
+            };
+            in_line |= matches!(how, How::Wait(..));
+            let release = Release { name: entry.name.clone(), id, used: Used::None, how };
+            self.clone().settle(node, release, until).await;
+            if fate == Fate::Gone || entry.fate() == fate {
+                return;
+            }
         }
     }
 

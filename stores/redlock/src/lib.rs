@@ -14,7 +14,7 @@
 //! - `session`: one client's presence. `state`: what it knows of its entries; `desk`: what its parts share.
 //! - `attempt`, `renewing`, `leaving`: asking all nodes at once, deciding early, looking after late answers.
 //! - `tending`: founding a set, quarantine and its end.
-//! - [`facts`]: what can be known of the nodes: whether they are independent, their clocks, who is in quarantine.
+//! - [`mod@facts`]: what can be known of the nodes: whether they are independent, their clocks, who is in quarantine.
 //! - [`doctor`]: what these facts mean for locks.
 //! - `wake`: how sessions are told. `watching`: events. `showing`: inspect, list, revoke.
 #![forbid(unsafe_code)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::store::{Grant, Renewal, Renewed, Term};
 use leasehold_core::view::Lost;
@@ -16,6 +16,9 @@ use crate::node::{Acquire, Extend, Extended, How, Ownership, Release, Used};
 use crate::protocol::decide::{self, Renewal as Verdict, Why};
 use crate::protocol::standing::Standing;
 use crate::state::{Entry, Fate, Held, Stage};
+
+/// Lines of a batch, by their places in it, and what was answered.
+type Answered = Vec<(usize, Result<Renewed>)>;
 
 /// A lease in a batch.
 struct Line {
@@ -49,8 +52,7 @@ impl Desk {
             let desk = self.clone();
             async move { vec![(at, desk.renew_one(ask).await)] }
         });
-        let mut futures: Vec<futures_util::future::BoxFuture<'_, Vec<(usize, Result<Renewed>)>>> =
-            single.map(|one| Box::pin(one) as _).collect();
+        let mut futures: Vec<BoxFuture<'_, Answered>> = single.map(|one| Box::pin(one) as _).collect();
         if !held.is_empty() {
             futures.push(Box::pin(self.clone().renew_held(held)));
         }
@@ -98,7 +100,7 @@ impl Desk {
         Some(Line { at, entry, stage, held, ask, answers, contended: false, lacking: 0 })
     }
 
-    async fn renew_held(self: Arc<Self>, mut lines: Vec<Line>) -> Vec<(usize, Result<Renewed>)> {
+    async fn renew_held(self: Arc<Self>, mut lines: Vec<Line>) -> Answered {
         let began = self.now();
         let asks: Arc<Vec<Extend>> = Arc::new(lines.iter().map(Line::extend).collect());
         let mut asking: FuturesUnordered<_> = self

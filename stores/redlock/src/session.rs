@@ -9,7 +9,7 @@ use leasehold_core::store::{
     Ask, Grant, Inbox, Joined, Leave, Left, Pending, Presence, Renewal, Renewed, Session, Term,
     Waiting as Waits, ready,
 };
-use leasehold_core::view::{Events, Snapshot};
+use leasehold_core::view::{Events, Lost, Snapshot};
 use leasehold_core::{Backoff, EntryId, Error, Kind, Name, Result, Retry, Token, Want};
 use tokio::sync::OwnedMutexGuard;
 
@@ -136,6 +136,10 @@ impl Desk {
         let mut tries = 0;
         loop {
             self.check_open()?;
+            if entry.fate() == Fate::Gone {
+                // It left while this request waited for its turn.
+                return Ok(Renewed::Gone(Lost::Expired));
+            }
             let taken = match self.attempt(entry, waiting.floor).await {
                 Ok(Tried::Held(held, contended)) => {
                     *stage = Stage::Held(held);
@@ -144,15 +148,14 @@ impl Desk {
                 }
                 Ok(Tried::Taken(taken)) => taken,
                 // Perhaps a node only has to be looked after: a set that is new, a quarantine that is over.
-                Err(e) if !tended => {
+                Ok(Tried::Untended(e)) if !tended => {
                     tended = true;
-                    let before = self.tender.counted();
-                    if self.tend().await.open <= before {
+                    if self.tend().await.open < self.quorum.need {
                         return Err(e.on(&entry.name));
                     }
                     continue;
                 }
-                Err(e) => return Err(e.on(&entry.name)),
+                Ok(Tried::Untended(e)) | Err(e) => return Err(e.on(&entry.name)),
             };
             waiting.floor = waiting.floor.max(taken.highest);
             waiting.splits = if taken.grants > 0 { waiting.splits + 1 } else { 0 };
@@ -164,8 +167,8 @@ impl Desk {
                 }));
             }
             tries += 1;
-            if taken.grants == 0 || tries >= TRIES || entry.fate() == Fate::Gone {
-                return Ok(Renewed::Gone(leasehold_core::view::Lost::Expired));
+            if taken.grants == 0 || tries >= TRIES {
+                return Ok(Renewed::Gone(Lost::Expired));
             }
             tokio::time::sleep(SPLIT.pause(tries, self.random(1 << 20) as u32)).await;
         }

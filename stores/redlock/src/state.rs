@@ -172,7 +172,11 @@ impl Entries {
     /// Forgets an entry; what is still under way for it leaves nothing behind.
     pub(crate) fn forget(&self, entry: &Entry) {
         entry.set_fate(Fate::Gone);
-        lock(&self.0).remove(&entry.id);
+        let mut entries = lock(&self.0);
+        // The same id may have been asked for again.
+        if entries.get(&entry.id).is_some_and(|known| std::ptr::eq(&**known, entry)) {
+            entries.remove(&entry.id);
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Entry>> {

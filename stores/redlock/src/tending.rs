@@ -70,11 +70,6 @@ impl Tender {
         self.longest.fetch_max(millis, Ordering::Relaxed);
     }
 
-    /// How many nodes counted at the last look.
-    pub(crate) fn counted(&self) -> usize {
-        lock(&self.seen).iter().flatten().filter(|s| s.report.standing == Standing::Open).count()
-    }
-
     /// What is known of a node that is not counted.
     pub(crate) fn explain(&self, node: usize) -> Option<String> {
         let seen = lock(&self.seen);

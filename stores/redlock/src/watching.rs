@@ -20,10 +20,10 @@ const REMEMBERED: usize = 4096;
 
 /// Which nodes have told which events.
 #[derive(Default)]
-pub(crate) struct Ballots(Mutex<Box_>);
+pub(crate) struct Ballots(Mutex<Urn>);
 
 #[derive(Default)]
-struct Box_ {
+struct Urn {
     votes: HashMap<String, Votes>,
     order: VecDeque<String>,
 }
@@ -144,7 +144,7 @@ mod tests {
         let vote = |node, token, same| ballots.vote(quorum, node, format!("k{same}"), token, same);
         assert_eq!(vote(0, 7, false), None);
         assert_eq!(vote(0, 7, false), None);
-        assert_eq!(vote(2, 9, false).is_some(), true);
+        assert!(vote(2, 9, false).is_some());
         assert_eq!(vote(1, 7, false), None);
         // A grant counts with one token: nodes that confirm it tell it again.
         assert_eq!(vote(0, 7, true), None);

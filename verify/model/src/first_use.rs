@@ -141,7 +141,8 @@ impl Model for Setup {
             return Some("a node counts that has forgotten what it promised".to_owned());
         }
         let suspected = state.nodes.iter().any(|n| n.standing == QUARANTINED);
-        (self.wipes == 0 && !self.stuck && suspected).then(|| "a node of a new set is in quarantine".to_owned())
+        (self.wipes == 0 && !self.stuck && suspected)
+            .then(|| "a node of a new set is in quarantine".to_owned())
     }
 
     fn next(&self, state: &State, out: &mut Vec<(Event, State)>) {

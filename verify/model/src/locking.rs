@@ -547,13 +547,17 @@ impl Setup {
                     node.make_room(id);
                     let ask = Acquire { floor, block: self.block(), up_to: 0, counted: node.open() };
                     let granted = node.with(1, |seat| seat.acquire(id, ask));
-                    node.mail[a].acquire =
-                        if !again && a + 1 == self.attempts && state.duplicates > 0 { Letter::Read } else { Letter::None };
+                    node.mail[a].acquire = if !again && a + 1 == self.attempts && state.duplicates > 0 {
+                        Letter::Read
+                    } else {
+                        Letter::None
+                    };
                     if let Some(owner) = granted
                         && heard
                         && believed
                     {
-                        let counts = owner.counted || self.is(Mutant::QuarantinedGrantsCountLater) && node.open();
+                        let counts =
+                            owner.counted || self.is(Mutant::QuarantinedGrantsCountLater) && node.open();
                         node.mail[a].granted = Some((owner.x as u8, counts));
                     }
                 });

@@ -61,7 +61,7 @@ pub fn explore<M: Model>(model: &M, most: usize) -> Found {
     let hasher = BuildHasherDefault::<Mix>::default();
     let start = model.start();
     let first = hasher.hash_one(&start);
-    let mut came_from: HashMap<u64, Option<(u64, M::Event)>, BuildHasherDefault<Same>> = HashMap::default();
+    let mut came_from: Ways<M::Event> = HashMap::default();
     came_from.insert(first, None);
     let mut line = VecDeque::from([(first, start)]);
     let mut next = Vec::new();
@@ -87,10 +87,10 @@ pub fn explore<M: Model>(model: &M, most: usize) -> Found {
     Found::Good { states: came_from.len() }
 }
 
-fn way_to<E: Copy>(
-    came_from: &HashMap<u64, Option<(u64, E)>, BuildHasherDefault<Same>>,
-    mut at: u64,
-) -> Vec<E> {
+/// Each state by its hash: the state before it, and what happened.
+type Ways<E> = HashMap<u64, Option<(u64, E)>, BuildHasherDefault<Same>>;
+
+fn way_to<E: Copy>(came_from: &Ways<E>, mut at: u64) -> Vec<E> {
     let mut way = Vec::new();
     while let Some(Some((before, event))) = came_from.get(&at) {
         way.push(*event);

@@ -15,8 +15,7 @@ fn a_node_comes_back_with_every_token_that_was_ever_granted() {
     }
 }
 
-const SETUP: first_use::Setup =
-    first_use::Setup { looks: [2, 2], wipes: 0, stuck: false, mutant: None };
+const SETUP: first_use::Setup = first_use::Setup { looks: [2, 2], wipes: 0, stuck: false, mutant: None };
 
 #[test]
 fn clients_that_meet_an_empty_set_do_not_suspect_each_others_work() {
@@ -37,6 +36,6 @@ fn each_rule_of_founding_a_set_is_needed() {
         let setup = Setup { wipes: 1, mutant: Some(mutant), ..SETUP };
         explore(&setup, MOST).expect_bad(&format!("{mutant:?}"));
     }
-    let setup = Setup { wipes: 1, looks: [2, 1], stuck: true, mutant: Some(Mutant::OpenAllAtOnce), ..SETUP };
+    let setup = Setup { wipes: 1, looks: [2, 1], stuck: true, mutant: Some(Mutant::OpenAllAtOnce) };
     explore(&setup, MOST).expect_bad("OpenAllAtOnce");
 }

@@ -233,9 +233,10 @@ async fn waiting(scene: &Scene, fault: Fault) {
     release(granted(claim).await).await;
 }
 
-/// The lock becomes free while nobody can tell the waiter.
+/// The lock becomes free while nobody can tell the waiter. It is so patient that its own poll comes too late: what helps is to ask
+/// when messages come again.
 async fn being_granted(scene: &Scene, fault: Fault) {
-    let (weak, strong) = (scene.weak(with(KEPT)).await.mutex("x"), scene.strong().await.mutex("x"));
+    let (weak, strong) = (scene.weak(with(LONG)).await.mutex("x"), scene.strong().await.mutex("x"));
     let held = lock(&strong).await;
     let claim = waiter(&weak);
     scene.stage.waiters("x", 1).await;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use leasehold_client::{Client, Happened, Lost};
-use leasehold_core::{Error, Kind, Result};
+use leasehold_core::{Error, Kind, Order, Result};
 use leasehold_testkit::servers::redis::{Redis, RedisOptions};
 use leasehold_testkit::servers::resp::{Connection, Reply};
 use leasehold_testkit::servers::{Cluster, Sentinels};
 use leasehold_testkit::wait::{not_yet, soon};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use crate::common::open;
@@ -53,22 +53,16 @@ async fn a_bit_of_everything(url: &str) -> Result<()> {
     a_hand_over(&a, &b).await?;
 
     let (reader, also) = (a.rwlock("r").read().await?, b.rwlock("r").read().await?);
-    let writer = tokio::spawn({
-        let rwlock = a.rwlock("r").order(leasehold_core::Order::Barge);
-        async move { rwlock.write().await }
-    });
-    until_waiting(&a, "r").await?;
+    let rwlock = a.rwlock("r").order(Order::Barge);
+    let writer = waiting(&a, "r", async move { rwlock.write().await }).await?;
     reader.release().await?;
     also.release().await?;
     told(writer).await?.downgrade().await?.release().await?;
 
     let mut semaphore = a.semaphore("s", 2);
     let two = semaphore.acquire(2).await?;
-    let third = tokio::spawn({
-        let semaphore = b.semaphore("s", 2);
-        async move { semaphore.acquire(1).await }
-    });
-    until_waiting(&a, "s").await?;
+    let other = b.semaphore("s", 2);
+    let third = waiting(&a, "s", async move { other.acquire(1).await }).await?;
     semaphore.set_limit(3).await?;
     let third = told(third).await?;
 
@@ -88,26 +82,31 @@ async fn a_bit_of_everything(url: &str) -> Result<()> {
 
 async fn a_hand_over(a: &Client, b: &Client) -> Result<()> {
     let held = a.mutex("m").lock().await?;
-    let next = tokio::spawn({
-        let mutex = b.mutex("m");
-        async move { mutex.lock().await }
-    });
-    until_waiting(a, "m").await?;
+    let mutex = b.mutex("m");
+    let next = waiting(a, "m", async move { mutex.lock().await }).await?;
     held.release().await?;
     told(next).await?.release().await
 }
 
-async fn until_waiting(client: &Client, name: &str) -> Result<()> {
-    loop {
-        if !client.inspect(name).await?.waiters.is_empty() {
-            return Ok(());
+/// A claim in a task of its own that waits, or its error if it can't.
+async fn waiting<T: Send + 'static>(
+    client: &Client,
+    name: &str,
+    claim: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<JoinHandle<Result<T>>> {
+    let claim = tokio::spawn(claim);
+    while client.inspect(name).await?.waiters.is_empty() {
+        if claim.is_finished() {
+            claim.await.expect("a task")?;
+            return Err(Error::new(Kind::Store, "it should have waited"));
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+    Ok(claim)
 }
 
 /// What a waiter got, if it was told in time.
-async fn told<T>(waiter: tokio::task::JoinHandle<Result<T>>) -> Result<T> {
+async fn told<T>(waiter: JoinHandle<Result<T>>) -> Result<T> {
     let silence = || Error::new(Kind::Unavailable, "no message came");
     timeout(Duration::from_secs(5), waiter).await.map_err(|_| silence())?.expect("a task")
 }

@@ -12,9 +12,10 @@ use crate::common::{Bed, call, redis, until_connections, until_done};
 fn pair() -> (Redis, Redis) {
     let (master, replica) = (redis(), redis());
     replica.cli(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    leasehold_testkit::servers::until("the replica follows", || match replica.info("master_link_status") {
-        status if status == "up" => Ok(()),
-        status => Err(status),
+    // The link is up some time before the master counts the replica.
+    leasehold_testkit::servers::until("the replica follows", || match master.cli(&["WAIT", "1", "100"]) {
+        count if count == "1" => Ok(()),
+        count => Err(count),
     });
     (master, replica)
 }
@@ -57,14 +58,14 @@ async fn calls_at_the_same_time_share_a_round_trip() {
 #[tokio::test]
 async fn too_few_replicas_are_refused() {
     let (master, replica) = pair();
-    let url = |replicas: u32| format!("{}?replicas={replicas}&replicas-timeout=50ms", master.url());
+    let url = |replicas: u32| format!("{}?replicas={replicas}&replicas-timeout=500ms", master.url());
     let bed = Bed::open(&url(2)).await;
     let (_, mark) = bed.wire.run_marked(call(&["SET", "a", "1"])).await.unwrap();
     for e in
         [bed.wire.replicated(Slot(0)).await.unwrap_err(), bed.wire.replicated_since(mark).await.unwrap_err()]
     {
         assert_eq!((e.kind(), e.retry_advice()), (Kind::Unavailable, Retry::Later), "{e}");
-        assert!(e.to_string().contains("not enough replicas: 2 wanted, 1 answered within 50ms"), "{e}");
+        assert!(e.to_string().contains("not enough replicas: 2 wanted, 1 answered within 500ms"), "{e}");
         assert!(e.advice_text().unwrap().contains("replicas=0"), "{e}");
     }
     let bed = Bed::open(&url(1)).await;
