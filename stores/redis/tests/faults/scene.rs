@@ -10,7 +10,7 @@ use leasehold_testkit::servers::redis::{Redis, RedisOptions};
 use leasehold_testkit::wait::eventually;
 use tokio::time::sleep;
 
-use crate::common::play::{connect, fresh_url, on, through};
+use crate::common::play::{connect, fresh_url, lock, on, through};
 
 /// How long a fault lasts that does not end by itself: longer than a command may take, so that commands fail of it.
 const A_FAULT: Duration = Duration::from_millis(450);
@@ -142,12 +142,29 @@ impl Scene {
 }
 
 /// Runs a test with a server of its own that keeps its data.
-pub(crate) fn on_a_scene<Fut>(body: impl FnOnce(Scene) -> Fut)
+pub(crate) fn on_a_scene<Fut>(body: impl FnOnce(Scene) -> Fut + Send + 'static)
 where
     Fut: Future<Output = ()> + Send + 'static,
 {
     let server = Redis::start(RedisOptions::new().append_only());
     let proxy = Proxy::start(server.address());
     let url = fresh_url(&server.url(), COMMAND);
-    on((server, proxy), &url.clone(), |stage, servers| body(Scene { stage, servers, url }));
+    on((server, proxy), &url.clone(), |stage, servers| async move {
+        warm_up(&stage, &servers.0).await;
+        body(Scene { stage, servers, url }).await;
+    });
+}
+
+/// Has the server know the scripts: else a fault would only hit the answer that it does not.
+async fn warm_up(stage: &Stage, server: &Redis) {
+    let short = Duration::from_millis(60);
+    let guard = lock(&stage.open(Client::builder().default_lease(short)).await.mutex("warm")).await;
+    let before = server.calls("evalsha");
+    eventually("it was renewed", || async {
+        let calls = server.calls("evalsha");
+        if calls > before + 1 { Ok(()) } else { Err(calls) }
+    })
+    .await;
+    drop(guard);
+    stage.free("warm").await;
 }

@@ -67,6 +67,9 @@ async fn every_holder_is_told(stage: Arc<Stage>, server: Arc<Redis>, wipe: Wipe)
     for guard in guards {
         is_told(guard, &[Lost::Wiped]).await;
     }
+    let permit = soon("a permit", semaphore.acquire(1)).await.expect("a permit");
+    assert!(permit.token() > highest, "{} is not above {highest}", permit.token());
+    release(permit).await;
     for name in ["m", "r", "w", "s"] {
         let guard = lock(&client.mutex(name)).await;
         assert!(guard.token() > highest, "{name}: {} is not above {highest}", guard.token());

@@ -12,7 +12,7 @@ use redis::Value;
 use tokio::sync::watch;
 
 /// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a session heard, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_core::{Kind, Retry};
 use leasehold_redis::Config;
@@ -10,7 +10,7 @@ use leasehold_testkit::proxy::Proxy;
 use leasehold_testkit::servers::redis::{Redis, RedisOptions};
 use redis::Value;
 
-use crate::common::{Bed, call, eventually, redis, text, until_done};
+use crate::common::{Bed, PATIENCE, call, eventually, redis, text, until_done};
 
 /// A server behind a proxy.
 struct Behind {
@@ -104,11 +104,13 @@ async fn a_server_that_hangs_does_not_hang_its_callers() {
     let e = bed.wire.run(call(&["SET", "a", "2"])).await.unwrap_err();
     assert_eq!((e.kind(), e.retry_advice()), (Kind::Unavailable, Retry::SameId), "{e}");
     // Once the connection is found to hang, nothing is sent on it any more.
+    let limit = Instant::now() + PATIENCE;
     loop {
         let e = bed.wire.run(call(&["SET", "a", "3"])).await.unwrap_err();
         if e.retry_advice() == Retry::Later {
             break;
         }
+        assert!(Instant::now() < limit, "{e}");
     }
     server.resume();
     until_done(&bed.wire, &["SET", "a", "4"]).await;
@@ -179,9 +181,10 @@ async fn a_long_script_of_others_is_a_reason_to_come_back() {
     let bed = Bed::open(&server.url()).await;
     let mut other = server.connect().unwrap();
     other.send(&["EVAL", "while true do end", "0"]).unwrap();
+    let limit = Instant::now() + PATIENCE;
     let e = loop {
         match bed.wire.run(call(&["SET", "a", "1"])).await {
-            Ok(_) => tokio::task::yield_now().await,
+            Ok(_) => assert!(Instant::now() < limit, "the script never got in the way"),
             Err(e) => break e,
         }
     };

@@ -1,21 +1,26 @@
 //! Replicas that must have a grant.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_core::{Kind, Retry};
 use leasehold_redis::wire::Slot;
 use leasehold_testkit::servers::redis::Redis;
+use leasehold_testkit::servers::resp::Reply;
 
-use crate::common::{Bed, call, redis, until_connections, until_done};
+use crate::common::{Bed, PATIENCE, call, redis, until_connections, until_done};
 
 /// A master and a replica that follows it.
 fn pair() -> (Redis, Redis) {
     let (master, replica) = (redis(), redis());
     replica.cli(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    // The link is up some time before the master counts the replica.
-    leasehold_testkit::servers::until("the replica follows", || match master.cli(&["WAIT", "1", "100"]) {
-        count if count == "1" => Ok(()),
-        count => Err(count),
+    // A connection that never wrote waits for nothing: only a write of its own shows that the replica acknowledges.
+    let mut direct = master.connect().unwrap();
+    leasehold_testkit::servers::until("the replica acknowledges a write", || {
+        direct.ask(&["SET", "first", "1"]).unwrap();
+        match direct.ask(&["WAIT", "1", "1000"]).unwrap() {
+            Reply::Int(1) => Ok(()),
+            other => Err(other.to_string()),
+        }
     });
     (master, replica)
 }
@@ -78,7 +83,9 @@ async fn too_few_replicas_are_refused() {
 }
 
 async fn until_replicated(bed: &Bed) {
-    while bed.wire.replicated(Slot(0)).await.is_err() {
+    let limit = Instant::now() + PATIENCE;
+    while let Err(e) = bed.wire.replicated(Slot(0)).await {
+        assert!(Instant::now() < limit, "{e}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
