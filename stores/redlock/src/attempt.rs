@@ -42,6 +42,8 @@ pub(crate) struct Taken {
     pub(crate) highest: u64,
 }
 
+pub static CNT: [std::sync::atomic::AtomicU64; 8] = [const { std::sync::atomic::AtomicU64::new(0) }; 8];
+pub fn bump(i: usize) { CNT[i].fetch_add(1, std::sync::atomic::Ordering::Relaxed); }
 pub(crate) type Asking = FuturesUnordered<Pin<Box<dyn Future<Output = (usize, Result<Acquired>)> + Send>>>;
 
 impl Desk {
@@ -59,7 +61,7 @@ impl Desk {
 
     /// Tries to get the lock once, in two round trips at most. The error means that too few nodes could be asked.
     pub(crate) async fn attempt(self: &Arc<Self>, entry: &Arc<Entry>, floor: u64) -> Result<Tried> {
-        entry.take_turn();
+        entry.take_turn(); bump(0);
         let (id, ttl) = (entry.next_attempt(), entry.lease.length());
         let began = self.now();
         let place = if entry.waits() { entry.place } else { Duration::ZERO };
@@ -88,7 +90,7 @@ impl Desk {
         };
         let token = match verdict {
             Verdict::Held(token) => Some(token),
-            Verdict::Confirm { token, have, ask } => {
+            Verdict::Confirm { token, have, ask } => { bump(4);
                 self.confirm(&entry.name, id, token, have, ask, ttl).await
             }
             Verdict::Wait | Verdict::Failed => None,
@@ -153,7 +155,7 @@ impl Desk {
         round: &Round,
         late: Asking,
     ) -> Held {
-        entry.set_fate(Fate::Holds(id.number));
+        entry.set_fate(Fate::Holds(id.number)); bump(1);
         if id.number > 1 || round.denied() {
             // It stands in the line of some nodes, and waits no longer.
             let until = began + entry.lease.length();
@@ -197,6 +199,7 @@ impl Desk {
             Answer::Granted(x) => Some(*x),
             _ => None,
         });
+        if grants > 0 { bump(2) } else { bump(3) }
         Ok(Tried::Taken(Taken {
             grants,
             rest: rests[self.quorum.need - 1],

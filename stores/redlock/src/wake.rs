@@ -70,7 +70,8 @@ impl Desk {
             return;
         }
         let told = entry.turn_told(node);
-        if told as usize == self.quorum.need {
+        crate::attempt::bump(5);
+        if told as usize == self.quorum.need { crate::attempt::bump(7);
             self.act(entry);
         } else if told == 1 {
             let entry = entry.clone();
@@ -83,7 +84,7 @@ impl Desk {
 
     fn act(&self, entry: &Arc<Entry>) {
         let waiting = entry.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::Waiting(_)));
-        if waiting && entry.take_turn() {
+        if waiting && entry.take_turn() { crate::attempt::bump(6);
             self.inbox.note(Note { name: entry.name.clone(), id: entry.id, news: News::Retry });
         }
     }

@@ -46,6 +46,19 @@ impl Pair {
         self.wait_until_linked();
     }
 
+    /// Waits until somebody has waited for the replica, and given up.
+    async fn was_waited_for_in_vain(&self) {
+        let before = self.master.calls("wait");
+        eventually("the replica was waited for", || async {
+            // The second begins when the first is over.
+            match self.master.calls("wait") - before {
+                waits if waits >= 2 => Ok(()),
+                waits => Err(waits),
+            }
+        })
+        .await;
+    }
+
     fn url(&self) -> String {
         fresh_url(&self.master.url(), "replicas=1&replicas-timeout=100ms")
     }
@@ -78,7 +91,7 @@ fn without_its_replica_a_lock_fails_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_waiter_gets_in_when_the_replica_is_back() {
+fn a_waiter_gets_in_only_when_a_replica_has_its_grant() {
     let pair = Pair::start();
     let url = pair.url();
     on(pair, &url, |stage, pair| async move {
@@ -88,9 +101,11 @@ fn a_waiter_gets_in_when_the_replica_is_back() {
         let held = lock(&a).await;
         let waiting = waiter(&b);
         stage.waiters("x", 1).await;
-        pair.replica.kill();
+        pair.replica.pause();
         release(held).await;
-        pair.bring_back();
+        pair.was_waited_for_in_vain().await;
+        assert!(!waiting.is_finished(), "it got in, and a failover would have lost it");
+        pair.replica.resume();
         release(granted(waiting).await).await;
     });
 }
@@ -127,14 +142,8 @@ fn a_holder_keeps_its_lock_if_the_replica_is_away_for_a_short_time() {
     on(pair, &url, |stage, pair| async move {
         let lease = Duration::from_secs(3);
         let guard = lock(&stage.open(Client::builder().default_lease(lease)).await.mutex("x")).await;
-        let before = pair.master.calls("wait");
         pair.replica.pause();
-        // At least one renewal has found no replica.
-        eventually("a renewal was not replicated", || async {
-            let waits = pair.master.calls("wait") - before;
-            if waits >= 2 { Ok(()) } else { Err(waits) }
-        })
-        .await;
+        pair.was_waited_for_in_vain().await;
         pair.replica.resume();
         let mut lost = Box::pin(guard.lost());
         assert!(tokio::time::timeout(lease, &mut lost).await.is_err(), "it was lost");
