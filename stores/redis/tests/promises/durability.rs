@@ -5,13 +5,14 @@ use std::time::Duration;
 use leasehold_client::{Client, Lost};
 use leasehold_core::Kind;
 use leasehold_testkit::servers::redis::{Redis, RedisOptions};
+use leasehold_testkit::servers::resp::Reply;
 use leasehold_testkit::servers::until;
 use leasehold_testkit::wait::{eventually, soon};
 
 use crate::common::play::{connect, fresh_url, granted, lock, on, release, waiter};
 
 /// How soon a claim that can't be made durable gives up here.
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// A master and its replica.
 struct Pair {
@@ -33,9 +34,14 @@ impl Pair {
             status if status == "up" => Ok(()),
             status => Err(status),
         });
-        until("the master knows it", || match self.master.cli(&["INFO", "replication"]) {
-            info if info.contains("state=online") => Ok(()),
-            info => Err(info),
+        // A master sends nothing to a replica that is new until it has heard from it.
+        until("the replica gets what the master writes", || {
+            let mut master = self.master.connect().map_err(|e| e.to_string())?;
+            let write = master.ask(&["SET", "a", "b", "PX", "1"]).map_err(|e| e.to_string())?;
+            match master.ask(&["WAIT", "1", "1000"]) {
+                Ok(Reply::Int(1)) => Ok(()),
+                other => Err(format!("{write:?} {other:?}")),
+            }
         });
     }
 
@@ -60,7 +66,7 @@ impl Pair {
     }
 
     fn url(&self) -> String {
-        fresh_url(&self.master.url(), "replicas=1&replicas-timeout=100ms")
+        fresh_url(&self.master.url(), "replicas=1&replicas-timeout=400ms")
     }
 }
 
@@ -119,7 +125,9 @@ fn a_holder_whose_renewals_reach_no_replica_loses_its_lock_in_time() {
         let guard = lock(&stage.open(Client::builder().default_lease(lease)).await.mutex("x")).await;
         // It stands still: it has the grant, and none of the renewals.
         pair.replica.pause();
-        assert_eq!(soon("the loss", guard.lost()).await, Lost::Expired);
+        let why = soon("the loss", guard.lost()).await;
+        // On a busy machine somebody else may have seen its end first; then it hears that it was taken away.
+        assert!(matches!(why, Lost::Expired | Lost::Revoked), "{why:?}");
         assert!(!guard.is_held());
         // What would be master after a failover: the lease ends there too, and not before the holder knew.
         pair.master.kill();
@@ -158,8 +166,9 @@ fn with_no_replicas_demanded_none_are_waited_for() {
     let url = fresh_url(&pair.master.url(), "");
     on(pair, &url, |stage, pair| async move {
         pair.replica.kill();
+        let before = pair.master.calls("wait");
         release(lock(&stage.client("a").await.mutex("x")).await).await;
-        assert_eq!(pair.master.calls("wait"), 0);
+        assert_eq!(pair.master.calls("wait"), before);
     });
 }
 
