@@ -42,8 +42,9 @@ pub(crate) struct Taken {
     pub(crate) highest: u64,
 }
 
-pub static CNT: [std::sync::atomic::AtomicU64; 8] = [const { std::sync::atomic::AtomicU64::new(0) }; 8];
-pub fn bump(i: usize) { CNT[i].fetch_add(1, std::sync::atomic::Ordering::Relaxed); }
+/// How long a message that gives back may take before it is said again.
+const ON_ITS_WAY: Duration = Duration::from_millis(20);
+
 pub(crate) type Asking = FuturesUnordered<Pin<Box<dyn Future<Output = (usize, Result<Acquired>)> + Send>>>;
 
 impl Desk {
@@ -61,7 +62,7 @@ impl Desk {
 
     /// Tries to get the lock once, in two round trips at most. The error means that too few nodes could be asked.
     pub(crate) async fn attempt(self: &Arc<Self>, entry: &Arc<Entry>, floor: u64) -> Result<Tried> {
-        entry.take_turn(); bump(0);
+        entry.take_turn();
         let (id, ttl) = (entry.next_attempt(), entry.lease.length());
         let began = self.now();
         let place = if entry.waits() { entry.place } else { Duration::ZERO };
@@ -90,7 +91,7 @@ impl Desk {
         };
         let token = match verdict {
             Verdict::Held(token) => Some(token),
-            Verdict::Confirm { token, have, ask } => { bump(4);
+            Verdict::Confirm { token, have, ask } => {
                 self.confirm(&entry.name, id, token, have, ask, ttl).await
             }
             Verdict::Wait | Verdict::Failed => None,
@@ -155,7 +156,7 @@ impl Desk {
         round: &Round,
         late: Asking,
     ) -> Held {
-        entry.set_fate(Fate::Holds(id.number)); bump(1);
+        entry.set_fate(Fate::Holds(id.number));
         if id.number > 1 || round.denied() {
             // It stands in the line of some nodes, and waits no longer.
             let until = began + entry.lease.length();
@@ -199,7 +200,6 @@ impl Desk {
             Answer::Granted(x) => Some(*x),
             _ => None,
         });
-        if grants > 0 { bump(2) } else { bump(3) }
         Ok(Tried::Taken(Taken {
             grants,
             rest: rests[self.quorum.need - 1],
@@ -239,6 +239,13 @@ impl Desk {
         mut in_line: bool,
     ) {
         let until = self.now() + entry.lease.length();
+        if granted && !in_line && entry.fate() == Fate::Gone {
+            // Most often it was given back in the meantime, and that message is on its way.
+            tokio::time::sleep(ON_ITS_WAY).await;
+            if entry.has_let_go(node, id.number) {
+                return;
+            }
+        }
         loop {
             let fate = entry.fate();
             let how = match fate {

@@ -69,7 +69,10 @@ impl Desk {
         let told = self
             .tell_all(entry, release, |node, owned| {
                 match owned {
-                    true => held.released |= 1 << node,
+                    true => {
+                        held.released |= 1 << node;
+                        entry.let_go(node, held.id.number);
+                    }
                     // After a lost answer "not there" means that the first message did it.
                     false if held.released & 1 << node == 0 => not_there += 1,
                     false => {}
@@ -135,12 +138,14 @@ impl Desk {
                 break;
             }
         }
-        let (desk, until) = (self.clone(), self.now() + entry.lease.length());
+        let (desk, entry, until) = (self.clone(), entry.clone(), self.now() + entry.lease.length());
         if !telling.is_empty() || !failed.is_empty() {
             tokio::spawn(async move {
                 while let Some((node, answer)) = telling.next().await {
-                    if answer.is_err() {
-                        failed.push(node);
+                    match answer {
+                        Ok(true) => entry.let_go(node, release.id.number),
+                        Ok(false) => {}
+                        Err(_) => failed.push(node),
                     }
                 }
                 for node in failed {

@@ -21,7 +21,7 @@
 
 #[cfg(test)]
 mod against_the_protocol;
-pub mod attempt;
+mod attempt;
 pub mod config;
 mod desk;
 pub mod doctor;

@@ -20,7 +20,7 @@ use crate::protocol::Quorum;
 use crate::showing::only_exclusive;
 use crate::state::{Entry, Fate, Stage, Waiting};
 use crate::store::Redlock;
-use crate::wake::Ear;
+use crate::wake::{Ear, SHORT};
 
 /// The pauses after attempts that got some nodes and not enough: each client draws its own, so that those who split the nodes
 /// don't meet again.
@@ -161,10 +161,14 @@ impl Desk {
             waiting.splits = if taken.grants > 0 { waiting.splits + 1 } else { 0 };
             if entry.waits() {
                 *stage = Stage::Waiting(waiting);
-                return Ok(Renewed::Waiting(Waits {
-                    place: None,
-                    poll_in: Some(self.poll_in(&taken, &waiting)),
-                }));
+                // Whoever is told from here on acts at once; who was told before, during the attempt, asks again.
+                drop(stage);
+                let poll_in = match entry.turns() as usize {
+                    0 => self.poll_in(&taken, &waiting),
+                    told if told < self.quorum.need => SHORT,
+                    _ => Duration::ZERO,
+                };
+                return Ok(Renewed::Waiting(Waits { place: None, poll_in: Some(poll_in) }));
             }
             tries += 1;
             if taken.grants == 0 || tries >= TRIES {

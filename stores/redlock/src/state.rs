@@ -86,7 +86,10 @@ pub(crate) enum Fate {
 #[derive(Debug, Default)]
 struct Told {
     turn: u32,
+    /// Of this attempt.
     revoked: (u32, u32),
+    /// Of this attempt.
+    let_go: (u32, u32),
 }
 
 impl Entry {
@@ -141,6 +144,25 @@ impl Entry {
         let mut told = lock(&self.told);
         told.turn |= 1 << node;
         told.turn.count_ones()
+    }
+
+    /// How many nodes have said that it is this entry's turn.
+    pub(crate) fn turns(&self) -> u32 {
+        lock(&self.told).turn.count_ones()
+    }
+
+    /// A node has let go of what this attempt owned there.
+    pub(crate) fn let_go(&self, node: usize, attempt: u32) {
+        let mut told = lock(&self.told);
+        if told.let_go.0 != attempt {
+            told.let_go = (attempt, 0);
+        }
+        told.let_go.1 |= 1 << node;
+    }
+
+    pub(crate) fn has_let_go(&self, node: usize, attempt: u32) -> bool {
+        let (of, nodes) = lock(&self.told).let_go;
+        of == attempt && nodes & 1 << node != 0
     }
 
     /// The entry tries now: what it was told is used up. Whether it had been told.

@@ -59,7 +59,7 @@ async fn tokens_rise_over_ten_thousand_grants_with_nodes_that_lose_their_data() 
     let (highest, grants, stop) =
         (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let mut workers = JoinSet::new();
-    for n in 0..8 {
+    for n in 0..4 {
         let client = client(&url, lease).await;
         let (highest, grants, stop) = (highest.clone(), grants.clone(), stop.clone());
         workers.spawn(async move {
