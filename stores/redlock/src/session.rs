@@ -30,14 +30,14 @@ const SPLIT: Backoff = Backoff { first: Duration::from_millis(4), most: Duration
 /// has them.
 const TRIES: u32 = 4;
 
-pub(crate) struct RedlockSession(Arc<Desk>);
+pub(crate) struct RedlockSession(pub(crate) Arc<Desk>);
 
 impl RedlockSession {
     pub(crate) async fn open(
         store: Arc<Redlock>,
         me: Presence,
         inbox: Arc<dyn Inbox>,
-    ) -> Result<Arc<dyn Session>> {
+    ) -> Result<Arc<RedlockSession>> {
         let mut seed = [0; 8];
         let random = getrandom::fill(&mut seed);
         random.map_err(|e| {

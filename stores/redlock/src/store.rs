@@ -139,7 +139,7 @@ impl Store for Redlock {
     }
 
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>> {
-        Box::pin(RedlockSession::open(self, me, inbox))
+        Box::pin(async move { Ok(RedlockSession::open(self, me, inbox).await? as Arc<dyn Session>) })
     }
 
     fn examine(self: Arc<Self>) -> Pending<Vec<Finding>> {

@@ -106,3 +106,66 @@ impl Desk {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use leasehold_core::store::{Ask, Inbox, Joined, Otherwise, Presence, Session};
+    use leasehold_core::{Label, Lease, Name, SessionId, Want};
+    use leasehold_testkit::proxy::Proxy;
+    use leasehold_testkit::servers::{Independent, until};
+
+    use super::*;
+    use crate::session::RedlockSession;
+    use crate::{Config, Redlock};
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<News>>);
+
+    impl Inbox for Heard {
+        fn note(&self, note: Note) {
+            self.0.lock().unwrap().push(note.news);
+        }
+
+        fn session_gone(&self) {}
+    }
+
+    async fn session(url: &str, inbox: Arc<Heard>) -> Arc<RedlockSession> {
+        let me = Presence { id: SessionId::random().unwrap(), label: Label::new("test") };
+        RedlockSession::open(Redlock::new(Config::parse(url).unwrap()), me, inbox).await.unwrap()
+    }
+
+    fn ask(otherwise: Otherwise) -> Ask {
+        let (name, id) = (Name::new("x").unwrap(), EntryId::random().unwrap());
+        let long = Duration::from_secs(60);
+        Ask { name, id, want: Want::Exclusive, lease: Lease::Kept(long), place: long, otherwise }
+    }
+
+    /// The answers of the nodes are on their way; their messages were faster.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_turn_that_is_told_during_an_attempt_is_not_missed() {
+        let servers = Independent::start(3);
+        let proxies: Vec<Proxy> = servers.servers().iter().map(|s| Proxy::start(s.address())).collect();
+        let through: Vec<String> = proxies.iter().map(|p| format!("127.0.0.1:{}", p.port())).collect();
+        let holder = session(&servers.url(), Arc::default()).await;
+        assert!(matches!(holder.clone().join(ask(Otherwise::GoAway)).await, Ok(Joined::Held(_))));
+        let heard = Arc::new(Heard::default());
+        let waiter = session(&format!("redlock://{}?timeout=10s", through.join(",")), heard.clone()).await;
+        proxies.iter().for_each(|proxy| proxy.delay(Duration::from_millis(300)));
+        let ask = ask(Otherwise::Queue);
+        let joining = tokio::spawn(waiter.clone().join(ask.clone()));
+        until("it stands in all lines", || {
+            let stands = |s: &leasehold_testkit::servers::Redis| {
+                s.cli(&["HEXISTS", "leasehold:redlock:p:x", &ask.id.to_string()]) == "1"
+            };
+            if servers.servers().iter().all(stands) { Ok(()) } else { Err("not yet") }
+        });
+        for node in 0..2 {
+            Ear { node, desk: Arc::downgrade(&waiter.0) }.note(format!("r{}", ask.id).as_bytes());
+        }
+        let Joined::Waiting(waiting) = joining.await.unwrap().unwrap() else { panic!("it should wait") };
+        let told = heard.0.lock().unwrap().contains(&News::Retry);
+        assert!(told || waiting.poll_in == Some(Duration::ZERO), "{waiting:?}");
+    }
+}

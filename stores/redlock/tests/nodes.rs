@@ -68,6 +68,20 @@ async fn five_nodes_work_when_two_hang() {
     works(&a, &b, &fence).await;
 }
 
+/// A node may take a minute to answer here, and nobody waits so long for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_nodes_that_are_not_needed() {
+    let servers = Independent::start(5);
+    let url = format!("{}?timeout=60s", servers.url());
+    let client = client(&url, Duration::from_secs(600)).await;
+    take(&client, "x").await.release().await.expect("a release");
+    servers[1].pause();
+    servers[2].pause();
+    for _ in 0..3 {
+        take(&client, "x").await.release().await.expect("a release");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn five_nodes_work_when_two_come_back_empty_and_these_are_counted_again_later() {
     let servers = Independent::start(5);
