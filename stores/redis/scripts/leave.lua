@@ -10,15 +10,16 @@ if v and string.sub(v, 20, 51) == ARGV[1] and not watched then
   local mode, used = string.sub(v, 1, 2), tonumber(ARGV[3])
   local first = tonumber(string.sub(v, 3, 18))
   if mode == 'n ' and used >= first and used < first + BLOCK then
-    -- What was not handed out of the block is given out again.
-    redis.call('SET', KEYS[1], 'f ' .. ARGV[3], 'PX', RETENTION)
+    -- What was not handed out of the block is given out again. The key lives as long as the lease would have and the retention
+    -- after it, as it was written: a new end would cost a fifth of the whole.
+    redis.call('SET', KEYS[1], 'f ' .. ARGV[3], 'KEEPTTL')
     return 1
   elseif mode == 'h ' then
     local last = first
     if used > 0 and used <= last then
       last = math.max(used, tonumber(string.sub(v, 87, 102)) - 1)
     end
-    redis.call('SET', KEYS[1], string.format('f %016d', last), 'PX', RETENTION)
+    redis.call('SET', KEYS[1], string.format('f %016d', last), 'KEEPTTL')
     return 1
   end
 end
@@ -29,7 +30,7 @@ if v and not watched and ARGV[4] == 'l' and string.sub(v, 1, 2) == 'q ' then
   -- The usual hand-over: from the one that holds it alone to the next in line, who will hold it alone. The same as what state.lua
   -- does, without reading what nobody needs: a fifth of the time.
   local sub, format, key = string.sub, string.format, KEYS[1]
-  local last, class, wanting, keep = string.match(v, '^q (%d+) %d+ 1 %d+ (%S) %d+ (%d+) (%d+)$')
+  local last, class, wanting = string.match(v, '^q (%d+) %d+ 1 %d+ (%S) %d+ (%d+)')
   local line = class == 'x' and wanting == '0' and redis.call('ZRANGE', key .. ':o', 0, 2)
   if line and line[1] == ARGV[1] and line[2] and redis.call('EXISTS', key .. ':b') == 0
     and #redis.call('ZRANGEBYSCORE', key .. ':x', '-inf', format('%d', now), 'LIMIT', 0, 1) == 0 then
@@ -50,7 +51,7 @@ if v and not watched and ARGV[4] == 'l' and string.sub(v, 1, 2) == 'q ' then
       redis.call('ZREM', key .. ':x', line[1])
       redis.call('HSET', key .. ':e', line[2], sub(heir, 1, 17) .. token .. ' ' .. token .. ' ' .. last .. ' '
         .. format('%016d', now) .. sub(heir, 85, 102) .. started .. sub(heir, 104))
-      redis.call('SET', key, 'q ' .. last .. sub(v, 19), 'PX', format('%d', keep - math.floor(now / 1000)))
+      redis.call('SET', key, 'q ' .. last .. sub(v, 19), 'KEEPTTL')
       local note = format('g %s %d %d %d %s %d', line[2], first, BLOCK, sub(heir, 142, 157), started, line[3] and 1 or 0)
       local session, tag = 's:' .. sub(heir, 159, 190), string.match(heir, '^%S+ (%S+)', 192)
       if tag == '-' then

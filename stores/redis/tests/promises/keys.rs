@@ -43,7 +43,8 @@ fn a_hundred_thousand_names_leave_no_key_behind() {
     let server = Redis::start(RedisOptions::new());
     let url = fresh_url(&server.url(), "retention=500ms");
     on(server, &url, |stage, server| async move {
-        let client = stage.client("busy").await;
+        // A key also lasts as long as the lease would have.
+        let client = stage.open(Client::builder().default_lease(Duration::from_secs(3))).await;
         let next = Arc::new(AtomicUsize::new(0));
         let mut tasks = JoinSet::new();
         for _ in 0..64 {
