@@ -20,7 +20,7 @@ use crate::keys::Key;
 use crate::state::{self, Answer};
 use crate::wake::{Tracked, Wake};
 use crate::watching::Watching;
-use crate::wire::{Call, Mark, Post, Script, Wire};
+use crate::wire::{Call, Mark, Post, Script, Slot, Wire};
 
 /// How many locks one call of the renewal script carries, where one call may carry many: the server does nothing else
 /// meanwhile.
@@ -326,7 +326,12 @@ impl Session for RedisSession {
     }
 
     fn group(&self, name: &Name) -> u64 {
-        self.desk.wire.post(self.desk.store.keys.of(name).slot).node
+        // All locks are on one node, unless it is a cluster.
+        let slot = match self.desk.store.config.is_cluster() {
+            true => self.desk.store.keys.of(name).slot,
+            false => Slot(0),
+        };
+        self.desk.wire.post(slot).node
     }
 
     fn leave(self: Arc<Self>, leave: Leave) -> Pending<Left> {

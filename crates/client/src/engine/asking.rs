@@ -1,5 +1,6 @@
 //! How the store is asked: on the spot where it can answer there, in a task of its own else, and never for ever.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -73,13 +74,17 @@ impl Engine {
     }
 
     /// Renews in batches, grouped by the store's nodes, each entry judged on its own.
-    pub(super) fn renew(self: &Arc<Self>, mut due: Vec<Due>) {
+    pub(super) fn renew(self: &Arc<Self>, due: Vec<Due>) {
         if due.is_empty() {
             return;
         }
         let _context = self.runtime.enter();
-        due.sort_by_key(|d| self.session.group(&d.key.name));
-        for group in due.chunk_by(|a, b| self.session.group(&a.key.name) == self.session.group(&b.key.name)) {
+        // A store may have to work to know the group of a name, so it is asked once for each.
+        let mut groups: BTreeMap<u64, Vec<Due>> = BTreeMap::new();
+        for due in due {
+            groups.entry(self.session.group(&due.key.name)).or_default().push(due);
+        }
+        for group in groups.into_values() {
             for batch in group.chunks(BATCH) {
                 let asked = self.now();
                 let lines = batch.iter().map(|d| Renewal {

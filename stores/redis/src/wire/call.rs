@@ -49,7 +49,9 @@ pub struct Call {
 impl Call {
     /// A call of a script on these keys (all of one slot, or of a server without slots).
     pub fn script(script: &Script, slot: Slot, keys: &[&str]) -> Self {
-        let mut cmd = Cmd::with_capacity(16, 512);
+        // Room for the usual arguments too, about as long as the keys.
+        let bytes: usize = keys.iter().map(|key| key.len() + 64).sum();
+        let mut cmd = Cmd::with_capacity(8 + 2 * keys.len(), 256 + bytes);
         cmd.arg("EVALSHA").arg(script.digest()).arg(keys.len());
         for key in keys {
             cmd.arg(key);
