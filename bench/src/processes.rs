@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::Done;
 use crate::measure::{Report, median, nanos, time};
+use crate::redis::message;
 
 /// The first argument of a process that is started as the other side.
 pub(crate) const CHILD: &str = "other-side";
@@ -91,14 +92,14 @@ fn until(mut there: impl FnMut() -> Done<bool>) -> Done {
 }
 
 /// The other process: for every line that it reads, it locks, releases, and prints when it had entered.
-struct OtherSide {
+pub(crate) struct OtherSide {
     process: Child,
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
 impl OtherSide {
-    fn start(way: &str, place: &str) -> Done<Self> {
+    pub(crate) fn start(way: &str, place: &str) -> Done<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         let piped = command.args([CHILD, way, place]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = piped.spawn()?;
@@ -106,12 +107,12 @@ impl OtherSide {
         Ok(OtherSide { orders: process.stdin.take(), answers, process })
     }
 
-    fn go(&mut self) -> Done {
+    pub(crate) fn go(&mut self) -> Done {
         let orders = self.orders.as_mut().ok_or("no standard input")?;
         Ok(orders.write_all(b"go\n")?)
     }
 
-    fn entered(&mut self) -> Done<Tick> {
+    pub(crate) fn entered(&mut self) -> Done<Tick> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         Ok(Tick(line.trim().parse().map_err(|_| format!("the other process said {line:?}"))?))
@@ -151,11 +152,12 @@ pub(crate) fn child(args: &[&str]) -> Done {
                 Ok(entered)
             })
         }
+        ["message", address] => message::receive(address),
         _ => Err("this is started by the benchmark itself".into()),
     }
 }
 
-fn answer(mut lock_and_release: impl FnMut() -> Done<Tick>) -> Done {
+pub(crate) fn answer(mut lock_and_release: impl FnMut() -> Done<Tick>) -> Done {
     for line in std::io::stdin().lines() {
         line?;
         let entered = lock_and_release()?;

@@ -13,13 +13,33 @@ const COMPARE_AND_DELETE: &str =
 const VALUE: &str = "0123456789abcdef0123456789abcdef";
 const KEY: &str = "floor:__rand_int__";
 
-/// Nanoseconds of `SET NX PX` and compare-and-delete together, over one connection with so many commands in flight.
-pub(crate) fn pair(server: &Redis, in_flight: usize, requests: usize) -> Done<f64> {
+/// How many keys the commands draw from: many more than requests, so that few meet twice.
+const KEYS: &str = "500000";
+
+/// Writes all keys, so that the deletes have something to delete.
+const FILL: &str =
+    "for i = 0, ARGV[2] - 1 do redis.call('SET', string.format('floor:%012d', i), ARGV[1]) end";
+
+/// Nanoseconds of `SET NX PX` and compare-and-delete together, over one connection with so many commands in flight; and how
+/// many of them the server worked.
+pub(crate) fn pair(server: &Redis, in_flight: usize, requests: usize) -> Done<(f64, f64)> {
     let digest = server.cli(&["SCRIPT", "LOAD", COMPARE_AND_DELETE]);
     server.cli(&["FLUSHALL"]);
+    let began = server_time(server)?;
     let set = command(server, in_flight, requests, &["SET", KEY, VALUE, "NX", "PX", "30000"])?;
+    let worked = server_time(server)? - began;
+    server.cli(&["EVAL", FILL, "0", VALUE, KEYS]);
+    let began = server_time(server)?;
     let delete = command(server, in_flight, requests, &["EVALSHA", digest.trim(), "1", KEY, VALUE])?;
-    Ok(set + delete)
+    let worked = worked + server_time(server)? - began;
+    server.cli(&["FLUSHALL"]);
+    Ok((set + delete, worked / requests as f64))
+}
+
+/// Nanoseconds that the server has worked.
+pub(crate) fn server_time(server: &Redis) -> Done<f64> {
+    let part = |what: &str| server.info(what).parse::<f64>();
+    Ok((part("used_cpu_user")? + part("used_cpu_sys")?) * 1e9)
 }
 
 /// Nanoseconds of one round trip: the bare unlock, one at a time.
@@ -43,7 +63,7 @@ fn command(server: &Redis, in_flight: usize, requests: usize, words: &[&str]) ->
             "-n",
             &count,
             "-r",
-            "1000000",
+            KEYS,
             "--csv",
         ])
         .args(words)

@@ -7,6 +7,7 @@ use leasehold_testkit::servers::redis::Redis;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Builder;
 
+use super::floor::server_time;
 use crate::Done;
 use crate::measure::{Report, Target, nanos, time};
 
@@ -31,7 +32,7 @@ pub(crate) fn run(report: &mut Report, server: &Redis) -> Done {
     let began = Instant::now();
     runtime.block_on(async { tokio::time::sleep(length).await });
     let whole = nanos(began.elapsed());
-    let (ours, theirs) = (nanos(our_time() - ours), (server_time(server)? - theirs) * 1e9);
+    let (ours, theirs) = (nanos(our_time() - ours), server_time(server)? - theirs);
     let calls = server.calls("evalsha") - calls;
     let lost = guards.iter().filter(|guard| !guard.is_held()).count();
     if lost > 0 {
@@ -57,9 +58,4 @@ pub(crate) fn run(report: &mut Report, server: &Redis) -> Done {
 fn our_time() -> Duration {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
-}
-
-fn server_time(server: &Redis) -> Done<f64> {
-    let part = |what: &str| server.info(what).parse::<f64>();
-    Ok(part("used_cpu_user")? + part("used_cpu_sys")?)
 }

@@ -4,10 +4,12 @@
 //! - [`floor`] is redis-benchmark.
 //! - [`pairs`]: free names, by one task and by 64.
 //! - [`one_name`]: one name that many tasks want, in one process and in four.
+//! - [`message`]: what a hand-off can't be faster than.
 //! - [`kept`]: the renewal of 100,000 held locks.
 
 mod floor;
 mod kept;
+pub(crate) mod message;
 pub(crate) mod one_name;
 mod pairs;
 

@@ -7,7 +7,7 @@ use leasehold::Client;
 use leasehold_testkit::servers::redis::Redis;
 use tokio::runtime::{Builder, Runtime};
 
-use super::floor;
+use super::{floor, message};
 use crate::Done;
 use crate::measure::{Report, Target, median, nanos, time};
 use crate::processes::{our_hand_offs, percentiles};
@@ -95,10 +95,12 @@ pub(crate) fn child(args: &[&str]) -> Done {
 pub(crate) fn hand_off(report: &mut Report, server: &Redis) -> Done {
     report.section("redis: hand-off between processes");
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let (mut bare, mut trips, mut hand_offs, mut tails) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut bare, mut trips, mut messages) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut hand_offs, mut tails) = (Vec::new(), Vec::new());
     for _ in 0..report.rounds() {
         bare.push(floor::round_trip(server, report.work(20_000))?);
-        trips.push(percentiles(releases(&runtime, &server.url(), report.work(2_000))?).0);
+        trips.push(percentiles(releases(&runtime, &server.url(), report.work(500))?).0);
+        messages.push(percentiles(message::hand_offs(server.address(), report.work(500))?).0);
         let (p50, p99) = percentiles(our_hand_offs(&runtime, &server.url(), report.work(500))?);
         hand_offs.push(p50);
         tails.push(p99);
@@ -112,6 +114,9 @@ pub(crate) fn hand_off(report: &mut Report, server: &Redis) -> Done {
         format!("hand-off: {:.1} of them", hand_off / bare),
     );
     report.line("a release that nobody waits for, p50", time(median(trips.into_iter())), "one round trip");
+    let message = median(messages.into_iter());
+    let of = format!("hand-off: {:.1} of it", hand_off / message);
+    report.line("a bare message of a script to a process, p50", time(message), of);
     let tail = format!("p99 {}", time(median(tails.into_iter())));
     report.line("release to the waiter's return, p50", time(hand_off), tail);
     report.target("redis: hand-off in round trips, p50", ratio, "×", Target::AtMost(1.3), "");
@@ -124,6 +129,9 @@ fn releases(runtime: &Runtime, url: &str, times: usize) -> Done<Vec<f64>> {
         let mut took = Vec::with_capacity(times);
         for _ in 0..times {
             let guard = client.mutex("alone").lock().await?;
+            // In the rhythm of a hand-off: what was asleep wakes slowly.
+            std::thread::sleep(Duration::from_micros(200));
+            client.inspect("alone").await?;
             let began = Instant::now();
             guard.release().await?;
             took.push(nanos(began.elapsed()));

@@ -4,9 +4,9 @@ use leasehold::Client;
 use leasehold_testkit::servers::redis::Redis;
 use tokio::runtime::{Builder, Runtime};
 
-use super::floor;
+use super::floor::{self, server_time};
 use crate::Done;
-use crate::measure::{Pair, Report, Target, per_operation, time};
+use crate::measure::{Pair, Report, Target, median, per_operation, time};
 
 pub(crate) fn run(report: &mut Report, server: &Redis) -> Done {
     report.section("redis: lock and release of free names, one client");
@@ -30,16 +30,29 @@ fn compare(
     let client = runtime.block_on(leasehold::connect(&server.url()))?;
     let each = report.work(pairs_each);
     let requests = (each * tasks).max(2_000);
+    let (mut floor_worked, mut ours_worked) = (Vec::new(), Vec::new());
     let times = Pair::alternate(
         report.rounds(),
-        || floor::pair(server, tasks, requests),
-        || per_operation(tasks * each, || lock_and_release(runtime, &client, tasks, each)),
+        || {
+            let (took, worked) = floor::pair(server, tasks, requests)?;
+            floor_worked.push(worked);
+            Done::Ok(took)
+        },
+        || {
+            let began = server_time(server)?;
+            let took = per_operation(tasks * each, || lock_and_release(runtime, &client, tasks, each))?;
+            ours_worked.push((server_time(server)? - began) / (tasks * each) as f64);
+            Ok(took)
+        },
     )?;
     runtime.block_on(client.close())?;
     let rate = |nanos: f64| format!("{:.0}/s", 1e9 / nanos);
     let what = format!("{tasks} in flight");
     report.line(&format!("SET NX PX + EVALSHA, {what}"), time(times.floor()), rate(times.floor()));
     report.line(&format!("leasehold, {what}, {on}"), time(times.ours()), rate(times.ours()));
+    let worked = median(ours_worked.into_iter());
+    let of = time(median(floor_worked.into_iter()));
+    report.line("of which the server works", time(worked), format!("{of} for the bare commands"));
     let share = times.slower().inverse();
     let name = format!("redis: pairs of the floor, {what}, {on}");
     report.target(&name, share.median, "", Target::AtLeast(0.7), share.spread());
