@@ -8,7 +8,9 @@ use leasehold_core::{Kind, Result};
 use leasehold_redis::config::Server;
 use leasehold_redis::wire::Link;
 use leasehold_redis::{Config, Redis as RedisStore, doctor};
+use leasehold_testkit::servers::process::Process;
 use leasehold_testkit::servers::redis::{Redis, RedisOptions};
+use leasehold_testkit::servers::resp::{Connection, Reply};
 use leasehold_testkit::servers::{Cluster, Sentinels, until};
 
 fn look(url: &str) -> Result<Vec<Finding>> {
@@ -156,19 +158,78 @@ fn a_clock_behind_its_tokens_is_told() {
     assert_eq!(grade(&found, "clock"), Grade::Warning, "{found:#?}");
 }
 
+/// Tells a Sentinel something that it must agree to.
+#[track_caller]
+fn tell(sentinel: &Process, words: &[&str]) {
+    let answer = Connection::tcp(sentinel.address()).and_then(|mut connection| connection.ask(words));
+    assert!(matches!(&answer, Ok(Reply::Status(_))), "{words:?}: {answer:?}");
+}
+
 #[test]
-fn sentinels_are_counted_by_the_master() {
+fn sentinels_are_asked_and_counted_by_the_master() {
     let sentinels = Sentinels::start();
     let found = look_at(&sentinels.url());
-    assert_eq!(grade(&found, "sentinels"), Grade::Good, "{found:#?}");
-    assert_eq!(grade(&found, "replicas"), Grade::Good, "{found:#?}");
+    for check in ["sentinels", "sentinel quorum", "sentinel agreement", "replicas"] {
+        assert_eq!(grade(&found, check), Grade::Good, "{check}: {found:#?}");
+    }
+    assert!(find(&found, "sentinel quorum").what.starts_with("2 of 3 "), "{found:#?}");
+    let master = format!("127.0.0.1:{}", sentinels.master());
+    assert!(find(&found, "sentinel agreement").what.contains(&master), "{found:#?}");
     sentinels.sentinels()[0].kill();
-    let master = sentinels.node(sentinels.master());
-    until("the master notices", || match master.cli(&["PUBSUB", "NUMSUB", "__sentinel__:hello"]).as_str() {
+    let node = sentinels.node(sentinels.master());
+    until("the master notices", || match node.cli(&["PUBSUB", "NUMSUB", "__sentinel__:hello"]).as_str() {
         "__sentinel__:hello\n2" => Ok(()),
         other => Err(other.to_owned()),
     });
-    assert_eq!(grade(&look_at(&sentinels.url()), "sentinels"), Grade::Warning);
+    let found = look_at(&sentinels.url());
+    let silent = find(&found, "sentinels");
+    assert_eq!(silent.grade, Grade::Warning, "{found:#?}");
+    assert!(silent.what.contains(&sentinels.sentinels()[0].address().to_string()), "{silent:?}");
+    // Two of three can still elect.
+    assert_eq!(grade(&found, "sentinel quorum"), Grade::Good, "{found:#?}");
+    sentinels.sentinels()[1].kill();
+    let alone = until("the last one misses the others", || {
+        let found = look_at(&sentinels.url());
+        let quorum = find(&found, "sentinel quorum").clone();
+        if quorum.grade == Grade::Warning { Ok(quorum) } else { Err(format!("{quorum:?}")) }
+    });
+    assert!(alone.what.contains("no failover is possible") && alone.fix.is_some(), "{alone:?}");
+}
+
+#[test]
+fn a_quorum_that_can_not_be_reached_or_is_not_agreed_on_is_a_warning() {
+    let sentinels = Sentinels::start();
+    let name = sentinels.master_name();
+    tell(&sentinels.sentinels()[2], &["SENTINEL", "SET", name, "quorum", "3"]);
+    let found = look_at(&sentinels.url());
+    let quorum = find(&found, "sentinel quorum");
+    assert_eq!(quorum.grade, Grade::Warning, "{found:#?}");
+    assert!(quorum.what.contains(" wants 3 "), "{quorum:?}");
+    sentinels.sentinels().iter().for_each(|one| tell(one, &["SENTINEL", "SET", name, "quorum", "3"]));
+    let found = look_at(&sentinels.url());
+    let quorum = find(&found, "sentinel quorum");
+    assert_eq!(quorum.grade, Grade::Warning, "{found:#?}");
+    assert!(quorum.what.contains("the loss of one"), "{quorum:?}");
+    sentinels.sentinels().iter().for_each(|one| tell(one, &["SENTINEL", "SET", name, "quorum", "4"]));
+    let found = look_at(&sentinels.url());
+    assert!(find(&found, "sentinel quorum").what.contains("no failover is possible"), "{found:#?}");
+}
+
+#[test]
+fn sentinels_that_name_different_masters_endanger_locks() {
+    let (sentinels, elsewhere) = (Sentinels::start(), Redis::start(RedisOptions::new()));
+    let (name, astray) = (sentinels.master_name(), &sentinels.sentinels()[2]);
+    tell(astray, &["SENTINEL", "REMOVE", name]);
+    let found = look_at(&sentinels.url());
+    let unknown = find(&found, "sentinels");
+    assert_eq!(unknown.grade, Grade::Warning, "{found:#?}");
+    assert!(unknown.what.contains("No such master"), "{unknown:?}");
+    tell(astray, &["SENTINEL", "MONITOR", name, "127.0.0.1", &elsewhere.port().to_string(), "2"]);
+    let found = look_at(&sentinels.url());
+    let agreement = find(&found, "sentinel agreement");
+    assert_eq!(agreement.grade, Grade::Danger, "{found:#?}");
+    let place = format!("{} by {}", elsewhere.address(), astray.address());
+    assert!(agreement.what.contains(&place) && agreement.fix.is_some(), "{agreement:?}");
 }
 
 #[test]

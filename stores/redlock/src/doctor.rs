@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::doctor::{Finding, Grade, time};
 use leasehold_core::{Error, Kind, Result};
 
-use crate::facts::{Answer, Facts, facts};
+use crate::facts::{Answer, Facts, NodeFacts, facts};
 use crate::protocol::standing::Standing;
 use crate::store::Redlock;
 
@@ -58,15 +58,19 @@ fn number(facts: &Facts) -> Finding {
 }
 
 fn reachable(facts: &Facts) -> Finding {
-    let silent: Vec<&str> =
-        facts.nodes.iter().filter(|node| node.answer.is_err()).map(|node| node.node.as_str()).collect();
+    let why = |node: &NodeFacts| match (&node.replica_of, &node.answer) {
+        (Some(_), _) => Some(format!("{} (a replica)", node.node)),
+        (None, Err(why)) => Some(format!("{} ({why})", node.node)),
+        (None, Ok(_)) => None,
+    };
+    let silent: Vec<String> = facts.nodes.iter().filter_map(why).collect();
     let answer = facts.quorum.nodes - silent.len();
     let check = "nodes";
     if silent.is_empty() {
         return Finding::new(Grade::Good, check, "all nodes answer", "a quorum of them decides");
     }
     let what =
-        format!("{} of {} nodes don't answer: {}", silent.len(), facts.quorum.nodes, silent.join(", "));
+        format!("{} of {} nodes can't be used: {}", silent.len(), facts.quorum.nodes, silent.join(", "));
     let (grade, why) = if answer < facts.quorum.need {
         (Grade::Danger, "without a quorum no lock can be had, and those that are held end")
     } else {
@@ -77,14 +81,8 @@ fn reachable(facts: &Facts) -> Finding {
 
 fn independent(facts: &Facts) -> Finding {
     let pairs = facts.dependent();
-    let replicas: Vec<&str> = facts
-        .nodes
-        .iter()
-        .filter(
-            |node| matches!(&node.answer, Ok(answer) if answer.role != "master" && !answer.role.is_empty()),
-        )
-        .map(|node| node.node.as_str())
-        .collect();
+    let replica = |node: &NodeFacts| Some(format!("{} follows {}", node.node, node.replica_of.as_ref()?));
+    let replicas: Vec<String> = facts.nodes.iter().filter_map(replica).collect();
     let check = "independence";
     let why = "a quorum only means something if no two nodes can fail, or forget, together";
     if let Some((a, b)) = pairs.first() {
@@ -92,7 +90,7 @@ fn independent(facts: &Facts) -> Finding {
         Finding::new(Grade::Danger, check, what, why)
             .fix("give each node a server of its own, without replication")
     } else if !replicas.is_empty() {
-        let what = format!("not masters: {}", replicas.join(", "));
+        let what = format!("not every node is a master: {}", replicas.join(", "));
         Finding::new(Grade::Danger, check, what, why).fix("REPLICAOF NO ONE, or name other servers")
     } else {
         Finding::new(Grade::Good, check, "no node is another one, or its replica", why)
@@ -164,7 +162,6 @@ fn server(answer: &Answer) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::NodeFacts;
     use crate::protocol::Quorum;
 
     fn answer(run_id: &str) -> Answer {
@@ -174,7 +171,6 @@ mod tests {
             quarantined_for: None,
             run_id: run_id.to_owned(),
             role: "master".to_owned(),
-            master: None,
             clock: 0,
             round_trip: Duration::from_micros(50),
             version: "7.0.15".to_owned(),
@@ -188,7 +184,7 @@ mod tests {
         let node = |n: usize| {
             let mut answer = answer(&format!("run {n}"));
             change(n, &mut answer);
-            NodeFacts { node: format!("h{n}:6379"), answer: Ok(answer) }
+            NodeFacts { node: format!("h{n}:6379"), answer: Ok(answer), replica_of: None }
         };
         Facts { quorum: Quorum::of(nodes), nodes: (0..nodes).map(node).collect() }
     }
@@ -220,18 +216,16 @@ mod tests {
     fn nodes_that_are_one_server_or_follow_each_other_are_a_danger() {
         let same = set(3, |n, answer| answer.run_id = format!("run {}", n / 2));
         assert_eq!(grade(&same, "independence"), Some(Grade::Danger));
-        let replica = set(3, |n, answer| {
-            if n == 2 {
-                (answer.role, answer.master) = ("slave".to_owned(), Some("h0:6379".to_owned()));
-            }
-        });
-        assert_eq!(grade(&replica, "independence"), Some(Grade::Danger));
-        let elsewhere = set(3, |n, answer| {
-            if n == 2 {
-                (answer.role, answer.master) = ("slave".to_owned(), Some("other:6379".to_owned()));
-            }
-        });
-        assert_eq!(grade(&elsewhere, "independence"), Some(Grade::Danger));
+        for (master, words) in
+            [("h0:6379", "h0:6379 and h2:6379"), ("other:6379", "h2:6379 follows other:6379")]
+        {
+            let mut facts = set(3, |_, _| ());
+            facts.nodes[2].answer = Err("a read-only replica".to_owned());
+            facts.nodes[2].replica_of = Some(master.to_owned());
+            assert_eq!(grade(&facts, "independence"), Some(Grade::Danger));
+            assert_eq!(grade(&facts, "nodes"), Some(Grade::Warning));
+            assert!(judge(&facts).iter().any(|finding| finding.what.contains(words)), "{facts:?}");
+        }
     }
 
     #[test]

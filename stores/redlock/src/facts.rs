@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use leasehold_core::clock::wall_micros;
-use leasehold_core::{Result, SessionId};
+use leasehold_core::{Kind, Result, SessionId};
+use leasehold_redis::doctor;
 use leasehold_redis::wire::Pushes;
 use redis::Value;
 
@@ -30,6 +31,8 @@ pub struct NodeFacts {
     pub node: String,
     /// What it said, or why it said nothing.
     pub answer: Result<Answer, String>,
+    /// Whose replica it is, if it is one. Then it can't be a node: locks are not asked of it.
+    pub replica_of: Option<String>,
 }
 
 /// What a node said.
@@ -45,8 +48,6 @@ pub struct Answer {
     pub run_id: String,
     /// `master`, or `slave` if it is a replica of another server.
     pub role: String,
-    /// The address of its master, if it is a replica.
-    pub master: Option<String>,
     /// How far its clock is ahead of ours (or behind), in microseconds. Known to half a round trip.
     pub clock: i64,
     /// How long it took to answer.
@@ -67,10 +68,11 @@ impl Facts {
         let mut pairs = Vec::new();
         for (b, second) in self.nodes.iter().enumerate() {
             for (a, first) in self.nodes[..b].iter().enumerate() {
-                let (Ok(one), Ok(two)) = (&first.answer, &second.answer) else { continue };
-                let follows =
-                    |replica: &Answer, master: &NodeFacts| replica.master.as_ref() == Some(&master.node);
-                if one.run_id == two.run_id || follows(one, second) || follows(two, first) {
+                let same = matches!((&first.answer, &second.answer), (Ok(a), Ok(b)) if a.run_id == b.run_id);
+                let follows = |replica: &NodeFacts, master: &NodeFacts| {
+                    replica.replica_of.as_ref() == Some(&master.node)
+                };
+                if same || follows(first, second) || follows(second, first) {
                     pairs.push((a, b));
                 }
             }
@@ -103,7 +105,7 @@ impl Pushes for Deaf {
     fn resumed(&self, _: u64) {}
 }
 
-/// Asks every node about itself. Changes nothing, and takes no longer than a node may take to answer, twice. Nodes that don't
+/// Asks every node about itself. Changes nothing, and takes no longer than a node may take to answer a few times. Nodes that don't
 /// answer are part of the facts.
 pub async fn facts(store: &Redlock) -> Result<Facts> {
     let config = &store.config;
@@ -111,16 +113,27 @@ pub async fn facts(store: &Redlock) -> Result<Facts> {
     let start = |(n, server)| Node::start(n, server, config, store.scripts.clone(), session, Arc::new(Deaf));
     let nodes: Result<Vec<Arc<Node>>> = config.servers.iter().enumerate().map(start).collect();
     let nodes = nodes?;
-    let answers = join_all(nodes.iter().map(async |node| NodeFacts {
-        node: node.place.clone(),
-        answer: ask(node).await.map_err(|e| e.to_string()),
+    let answers = join_all(nodes.iter().zip(&config.servers).map(async |(node, server)| {
+        let answer = ask(node).await;
+        let replica_of = match &answer {
+            Ok((_, master)) => master.clone(),
+            // A connection for locks refuses a replica; here it matters whose it is.
+            Err(e) if e.kind() == Kind::Refused => {
+                let seen = doctor::facts_of(server, config.timeout()).await.ok();
+                seen.and_then(|seen| seen.replication.replica_of)
+            }
+            Err(_) => None,
+        };
+        let answer = answer.map(|(answer, _)| answer).map_err(|e| e.what().to_owned());
+        NodeFacts { node: node.place.clone(), answer, replica_of }
     }));
     let facts = Facts { quorum: Quorum::of(nodes.len()), nodes: answers.await };
     join_all(nodes.iter().map(|node| node.close())).await;
     Ok(facts)
 }
 
-async fn ask(node: &Node) -> Result<Answer> {
+/// What a node says, and whose replica it is if it became one.
+async fn ask(node: &Node) -> Result<(Answer, Option<String>)> {
     // The first answer also waits for the connection; the second one is measured.
     node.ask(&["PING"]).await?;
     let began = (Instant::now(), wall_micros());
@@ -137,19 +150,19 @@ async fn ask(node: &Node) -> Result<Answer> {
     };
     let host = field("master_host");
     let Report { standing, set, age, longest, .. } = stand.report;
-    Ok(Answer {
+    let answer = Answer {
         standing,
         set,
         quarantined_for: (standing == Standing::Quarantined)
             .then(|| Duration::from_micros(waiting_time(longest).saturating_sub(age))),
         run_id: field("run_id"),
         role: field("role"),
-        master: (!host.is_empty()).then(|| format!("{host}:{}", field("master_port"))),
         clock: stand.now.cast_signed() - ours.cast_signed(),
         round_trip,
         version: field("redis_version"),
         uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
         eviction: field("maxmemory_policy"),
         append_only: field("aof_enabled") == "1",
-    })
+    };
+    Ok((answer, (!host.is_empty()).then(|| format!("{host}:{}", field("master_port")))))
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use leasehold_testkit::servers::{Independent, Redis, RedisOptions};
 use serde_json::Value;
 
 use crate::house::{Done, House};
@@ -108,4 +109,46 @@ fn the_memory_store_can_be_looked_at_too() {
     let house = House::new();
     let done = house.run(["--store", "memory:", "--format", "json", "doctor"]).expect(0);
     assert_eq!(finding(&done, "hand-over")["grade"], "good");
+}
+
+/// Looks at this store.
+fn examine_at(url: &str) -> Done {
+    House::new().run(["--store", url, "--format", "json", "doctor"])
+}
+
+#[test]
+fn a_redis_server_is_looked_at_and_a_danger_is_exit_code_1() {
+    let redis = Redis::start(RedisOptions::new().append_only().password("s3cr3t"));
+    let done = examine_at(&redis.url()).expect(0);
+    for check in ["eviction", "persistence", "rights", "hand-over", "tokens", "cleanup"] {
+        assert_eq!(finding(&done, check)["grade"], "good", "{done:#?}");
+    }
+    let report = done.json();
+    assert_eq!(report["store"], "redis");
+    assert!(report["worst"] == "note" || report["worst"] == "warning", "{report:#}");
+    assert!(!done.stdout.contains("s3cr3t") && done.stderr.is_empty(), "{done:#?}");
+    redis.cli(&["CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"]);
+    let done = examine_at(&redis.url()).expect(1);
+    assert_eq!(done.json()["worst"], "danger");
+    let eviction = finding(&done, "eviction");
+    assert!(eviction["grade"] == "danger" && eviction["fix"].is_string(), "{eviction}");
+    redis.kill();
+    assert_eq!(examine_at(&format!("{}?timeout=500ms", redis.url())).expect(69).stdout, "");
+}
+
+#[test]
+fn the_nodes_of_redlock_are_looked_at_and_a_danger_is_exit_code_1() {
+    let servers = Independent::start_with(3, RedisOptions::new().append_only());
+    let url = format!("{}?timeout=2s", servers.url());
+    let done = examine_at(&url).expect(0);
+    for check in ["quorum", "nodes", "independence", "hand-over", "tokens", "cleanup"] {
+        assert_eq!(finding(&done, check)["grade"], "good", "{check}: {done:#?}");
+    }
+    assert_eq!(done.json()["store"], "redlock");
+    servers[2].cli(&["REPLICAOF", "127.0.0.1", &servers[0].port().to_string()]);
+    let done = examine_at(&url).expect(1);
+    assert_eq!(finding(&done, "independence")["grade"], "danger", "{done:#?}");
+    let text = House::new().run(["--store", &url, "doctor"]).expect(1).stdout;
+    assert!(text.starts_with("danger"), "{text}");
+    assert!(text.lines().last().expect("a summary").contains("locks are in danger"), "{text}");
 }

@@ -89,6 +89,28 @@ pub struct Reading {
     pub error: Duration,
 }
 
+/// One of the Sentinels that the URL names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sentinel {
+    /// Where it is.
+    pub(crate) node: String,
+    /// What it says, or why it says nothing.
+    pub(crate) watch: Result<Watch, String>,
+}
+
+/// How a Sentinel watches the master.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Watch {
+    /// Where the master is, by its word.
+    pub(crate) master: String,
+    /// How many must agree that the master is gone.
+    pub(crate) quorum: u64,
+    /// How many Sentinels it knows, itself among them, dead or alive.
+    pub(crate) sentinels: u64,
+    /// Whether a failover could be made now, or why not; `None` if it can't be asked that.
+    pub(crate) able: Option<Result<(), String>>,
+}
+
 /// The scripts of the store in a server's cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cache {

@@ -2,8 +2,8 @@
 //!
 //! # Layout
 //!
-//! - `collect`: asking a server; `cluster`: asking it about all of them. `fields` reads the answers, `rights` is what our user
-//!   must be allowed to do.
+//! - `collect`: asking a server; `cluster`: asking it about all of them; `sentinels`: asking those who watch it. `fields` reads
+//!   the answers, `rights` is what our user must be allowed to do.
 //! - [`Facts`]: what was seen of one server.
 //! - `rules`: what that means for locks. Pure.
 
@@ -13,6 +13,7 @@ mod facts;
 mod fields;
 mod rights;
 mod rules;
+mod sentinels;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub use rules::judge_server;
 
 use crate::config::{Address, Config, Place, Server};
 use crate::store::Redis;
-use crate::wire::{Link, Pushes, Slot, Wire};
+use crate::wire::{Expected, Link, Pushes, Slot, Target, Wire};
 use cluster::View;
 use collect::{Alone, Master};
 use rules::{Demands, Way};
@@ -53,10 +54,13 @@ async fn look_at(store: &Redis, master: Master<'_>) -> Result<Vec<Finding>> {
     let seen = collect::master(store, master).await?;
     let config = &store.config;
     let sentinels = match &config.place {
-        Place::Sentinel { sentinels, .. } => Some(sentinels.len()),
+        Place::Sentinel { sentinels, master, .. } => {
+            Some(sentinels::look(sentinels, master, config.timeout()).await)
+        }
         Place::One(_) | Place::Cluster(_) => None,
     };
-    Ok(rules::judge(&seen, Demands { prefix: config.prefix(), replicas: config.replicas(), sentinels }))
+    let demands = Demands { prefix: config.prefix(), replicas: config.replicas() };
+    Ok(rules::judge(&seen, sentinels.as_deref(), demands))
 }
 
 /// What is found about a cluster and all its masters. One that does not answer is a finding, unless none does.
@@ -92,6 +96,12 @@ async fn look_at_member(store: &Redis, master: Master<'_>) -> Result<(Option<Vie
 /// What can be seen of one server. Every answer has to come within `time`.
 pub async fn facts(link: &Link, time: Duration) -> Result<Facts> {
     collect::facts(&Alone(link, time)).await
+}
+
+/// What can be seen of one server that need not be a master. Every answer has to come within `time`.
+pub async fn facts_of(server: &Server, time: Duration) -> Result<Facts> {
+    let target = Target::Fixed(Arc::new(server.clone()), Expected::AnyRole);
+    facts(&Link::to(target, time), time).await
 }
 
 /// How the servers are reached.

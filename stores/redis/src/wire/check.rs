@@ -14,7 +14,9 @@ use crate::config::{Address, Server};
 pub(crate) enum Expected {
     /// A master that is not part of a cluster.
     Master,
-    /// The same, by what others say: it may be a replica for a moment.
+    /// The same, or a replica of one: to be looked at, not to be locked on.
+    AnyRole,
+    /// A master that is not part of a cluster, by what others say: it may be a replica for a moment.
     CurrentMaster,
     /// A node of a cluster, of any role.
     ClusterNode,
@@ -145,14 +147,14 @@ async fn judge(
         Err(Error::new(Kind::Invalid, format!("the server {address} {what}")).advice(advice))
     };
     match (greeting.mode.as_str(), expected) {
-        ("sentinel", Expected::Master | Expected::CurrentMaster | Expected::ClusterNode) => wrong(
+        ("sentinel", expected) if expected != Expected::Sentinel => wrong(
             "is a Sentinel",
             "write redis+sentinel://host:port/master-name, or give the address of a server",
         ),
         (_, Expected::Sentinel) if greeting.mode != "sentinel" => {
             wrong("is not a Sentinel", "give the addresses of Sentinels: their port is usually 26379")
         }
-        ("cluster", Expected::Master | Expected::CurrentMaster) => {
+        ("cluster", Expected::Master | Expected::CurrentMaster | Expected::AnyRole) => {
             wrong("is a node of a cluster", "write redis+cluster://host:port")
         }
         (mode, Expected::ClusterNode) if mode != "cluster" => {

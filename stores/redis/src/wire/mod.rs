@@ -50,6 +50,7 @@
 //! | a server | `subscribe`, or in a cluster `ssubscribe` | nobody is told: waiting means asking now and then |
 //! | a master behind Sentinels | `role` | a master that is demoted without the Sentinels telling us is noticed by the next write |
 //! | a Sentinel | `subscribe ping sentinel\|sentinels`, channel `+switch-master` | a failover is noticed by errors; other Sentinels are not learned of |
+//! | a Sentinel | `sentinel\|master sentinel\|ckquorum` | `doctor` says that it can't be asked |
 
 mod ask;
 mod backoff;
@@ -81,20 +82,21 @@ use redis::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub(crate) use ask::ask;
 pub use call::{Call, Script};
+pub(crate) use check::Expected;
 pub use link::Link;
 pub use slot::Slot;
+pub(crate) use target::Target;
 
 use crate::Config;
 use crate::config::Place;
-use check::Expected;
 use cluster::Cluster;
 use context::Context;
 use link::closed;
 use node::Node;
 use route::Topology;
 use sentinel::Follower;
-use target::Target;
 
 /// What a session hears unasked.
 pub trait Pushes: Send + Sync + 'static {

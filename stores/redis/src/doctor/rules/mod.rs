@@ -12,7 +12,7 @@ use leasehold_core::doctor::{Finding, Grade};
 
 pub(crate) use access::{Way, encryption};
 
-use super::facts::{Facts, Seen};
+use super::facts::{Facts, Seen, Sentinel};
 
 /// What the store asks of a server.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +21,6 @@ pub(crate) struct Demands<'a> {
     pub(crate) prefix: &'a str,
     /// How many replicas must have a grant before it counts.
     pub(crate) replicas: u32,
-    /// How many Sentinels the URL names, if it names any.
-    pub(crate) sentinels: Option<usize>,
 }
 
 /// Findings, and the names of checks for which too little could be seen.
@@ -57,14 +55,16 @@ impl Sheet {
     }
 }
 
-/// All findings about one master.
-pub(crate) fn judge(seen: &Seen, demands: Demands<'_>) -> Vec<Finding> {
+/// All findings about one master, and about the Sentinels that watch it if there should be any.
+pub(crate) fn judge(seen: &Seen, sentinels: Option<&[Sentinel]>, demands: Demands<'_>) -> Vec<Finding> {
     let facts = &seen.facts;
     let mut sheet = Sheet::of(facts);
     sheet.add("replicas", replication::policy(&facts.replication, demands.replicas));
     sheet.found.extend(replication::lag(&facts.replication));
-    if let Some(named) = demands.sentinels {
-        sheet.add("sentinels", seen.sentinels.map(|watching| sentinel::judge(watching, named)));
+    if let Some(said) = sentinels {
+        sheet.add("sentinels", seen.sentinels.map(|watching| sentinel::number(watching, said)));
+        sheet.add("sentinel quorum", sentinel::quorum(said));
+        sheet.add("sentinel agreement", sentinel::agreement(said));
     }
     sheet.add("clock", facts.clock.map(|clock| server::clock(clock, seen.now, seen.highest)));
     sheet.add("rights", seen.denied.as_ref().map(|denied| access::rights(denied, demands.prefix)));
@@ -89,16 +89,26 @@ mod tests {
     use super::*;
 
     fn demands() -> Demands<'static> {
-        Demands { prefix: "p:", replicas: 1, sentinels: Some(3) }
+        Demands { prefix: "p:", replicas: 1 }
     }
 
     #[test]
     fn a_server_that_tells_nothing_is_one_note_and_no_danger() {
         let facts = Facts { hidden: vec!["INFO", "CONFIG GET"], ..Facts::default() };
-        let found = judge(&Seen { facts, ..Seen::default() }, demands());
+        let silent = Sentinel { node: "s:26379".to_owned(), watch: Err("refused".to_owned()) };
+        let found = judge(&Seen { facts, ..Seen::default() }, Some(&[silent]), demands());
         assert_eq!(found.len(), 1, "{found:#?}");
         assert_eq!((found[0].grade, found[0].check), (Grade::Note, "hidden"));
-        for check in ["eviction", "persistence", "replicas", "sentinels", "clock", "rights", "scripts"] {
+        for check in [
+            "eviction",
+            "persistence",
+            "replicas",
+            "sentinels",
+            "sentinel quorum",
+            "clock",
+            "rights",
+            "scripts",
+        ] {
             assert!(found[0].what.contains(check), "{check}: {found:#?}");
         }
     }
