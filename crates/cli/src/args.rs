@@ -54,7 +54,7 @@ pub(crate) enum Command {
     Show(Show),
     /// Print what happens to locks, as it happens
     Watch(Watch),
-    /// Take a lock away from its holders
+    /// Ask the holders of a lock to give it back, or take it away from them
     Release(Release),
     /// Look at the store: can locks be trusted to it, and how fast are they
     #[command(after_long_help = AFTER_DOCTOR_HELP)]
@@ -100,6 +100,9 @@ pub(crate) struct Run {
     /// What happens to the command when the lock is lost
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnLost::Term, help_heading = "Holding it")]
     pub(crate) on_lost: OnLost,
+    /// What happens when somebody asks for the lock back (`leasehold release --ask`)
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnRequest::Note, help_heading = "Holding it")]
+    pub(crate) on_request: OnRequest,
     /// The time between SIGTERM and SIGKILL [default: 5s, or a fifth of a shorter --lease]
     #[arg(long, value_name = "DUR", value_parser = duration(), help_heading = "Holding it")]
     pub(crate) grace: Option<Duration>,
@@ -138,6 +141,22 @@ pub(crate) enum OnLost {
     Ignore,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnRequest {
+    /// Say it on stderr, and let the command run on
+    Note,
+    /// Send the command's process group a SIGHUP; it ends when it likes, and its exit code counts
+    Hup,
+    /// The same with SIGINT
+    Int,
+    /// The same with SIGTERM
+    Term,
+    /// The same with SIGUSR1
+    Usr1,
+    /// The same with SIGUSR2
+    Usr2,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Ls {
     /// Only names that start with this
@@ -162,6 +181,9 @@ pub(crate) struct Watch {
 pub(crate) struct Release {
     /// The lock
     pub(crate) name: String,
+    /// Ask for it: whoever holds it is told, and decides
+    #[arg(long, conflicts_with_all = ["force", "yes"])]
+    pub(crate) ask: bool,
     /// Yes, take it away: whoever holds it is told that it was lost
     #[arg(long)]
     pub(crate) force: bool,

@@ -217,6 +217,7 @@ pub(crate) fn entry_json(entry: &EntryView) -> Value {
         "token": entry.token.map(|t| t.to_string()),
         "lease_left_ms": entry.lease_left.map(millis),
         "place": entry.place,
+        "release_requested": entry.release_requested,
     });
     add_want(&mut object, entry.want);
     object

@@ -207,17 +207,59 @@ impl Client {
             };
             revoked = before.into_iter().filter(|v| meant(v) && after.iter().all(|a| a.id != v.id)).collect();
         }
-        if revoked.is_empty()
-            && let Some(token) = expected
-            && let Some(other) = look().await?.holders.first()
-        {
-            let (label, its) = (&other.label, other.token.map_or(0, Token::get));
-            let what = format!("the lock is not held with token {token}: {label} holds it with token {its}");
-            let error =
-                Error::new(Kind::Mismatch, what).advice("look again who holds it before you take it away");
-            return Err(self.engine.explain(error, &name));
+        if revoked.is_empty() {
+            let advice = "look again who holds it before you take it away";
+            self.nobody_else_holds(&name, expected, &look().await?, advice)?;
         }
         Ok(revoked)
+    }
+
+    /// Asks the holders of a lock to give it back: all of them, or only the one with this token. They are told
+    /// ([`Guard::release_requested`](crate::Guard::release_requested)) and decide; nothing is taken away. Returns whom it asked:
+    /// nobody, if nobody holds the lock. One trip to the store.
+    ///
+    /// The request stays with a hold until it ends, so a holder that looks later finds it; whoever holds the lock after that is
+    /// not asked. Asking again does no harm. For tasks of one client that share a lock it means that the lock leaves the client
+    /// when its present holder is done: those that wait in the local queue have to queue at the store again.
+    ///
+    /// If a token is given and somebody with another one holds the lock, nobody is asked and the error is of kind
+    /// [`Mismatch`](Kind::Mismatch).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future may leave the request made, or not.
+    pub async fn request_release(
+        &self,
+        name: impl IntoName,
+        expected: Option<Token>,
+    ) -> Result<Vec<EntryView>> {
+        let name = self.full_name(name)?;
+        // A second try after a lost answer finds the same holders.
+        let asked = self.engine.ask(|s| s.request_release(name.clone(), expected)).await?.holders;
+        if asked.is_empty() && expected.is_some() {
+            let stands = self.engine.ask(|s| s.inspect(name.clone())).await?;
+            self.nobody_else_holds(
+                &name,
+                expected,
+                &stands,
+                "look again who holds it before you ask for it",
+            )?;
+        }
+        Ok(asked)
+    }
+
+    /// An error if a token was meant, and somebody with another one holds the lock.
+    fn nobody_else_holds(
+        &self,
+        name: &Name,
+        expected: Option<Token>,
+        stands: &Snapshot,
+        advice: &'static str,
+    ) -> Result<()> {
+        let (Some(token), Some(other)) = (expected, stands.holders.first()) else { return Ok(()) };
+        let (label, its) = (&other.label, other.token.map_or(0, Token::get));
+        let what = format!("the lock is not held with token {token}: {label} holds it with token {its}");
+        Err(self.engine.explain(Error::new(Kind::Mismatch, what).advice(advice), name))
     }
 
     /// What happens from now on to locks whose names start with `prefix`.

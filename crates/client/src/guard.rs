@@ -170,6 +170,39 @@ impl Guard {
         held.hold.lost(&held.engine.table.clock).await
     }
 
+    /// Whether somebody asked for the lock back ([`Client::request_release`](crate::Client::request_release)). Costs one look
+    /// at memory.
+    pub fn is_release_requested(&self) -> bool {
+        self.held().hold.is_release_requested()
+    }
+
+    /// Resolves when somebody has asked for the lock back, also if that was before the call; never otherwise, not even when
+    /// the lock is lost (see [`lost`](Guard::lost)).
+    ///
+    /// What follows is up to the holder: nothing is taken away, and the lock is renewed as before. If it is given back, it
+    /// really leaves: no task of this client gets it without queueing at the store again.
+    ///
+    /// The store tells at once. Should that message be lost, the next renewal brings the news: after a third of the lease, or
+    /// after 10 s where a lease has no end. A lease that is not renewed (`.lease(d)`) may then never hear of it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+    /// # let client = leasehold_client::Client::open(leasehold_memory::Memory::new()).await?;
+    /// let guard = client.mutex("reindex").lock().await?;
+    /// let asked = client.request_release("reindex", None).await?; // most often by somebody else
+    /// assert_eq!(asked.len(), 1);
+    /// guard.release_requested().await;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Can be dropped and called again at any time.
+    pub async fn release_requested(&self) {
+        self.held().hold.release_requested().await;
+    }
+
     /// Runs a future for as long as the lock is held: if the lock is lost first, the future is dropped at its next await, and
     /// the reason is returned.
     ///

@@ -76,6 +76,15 @@ pub struct Granted {
     pub at: u64,
     /// Whether the lease runs (see [`Grant::started`]).
     pub started: bool,
+    /// Whether somebody asked for the lock back.
+    pub release_requested: bool,
+}
+
+impl Granted {
+    /// A grant of this block, at this moment.
+    fn new(tokens: TokenBlock, now: Now, started: bool) -> Self {
+        Granted { first: tokens.first, tokens, at: now.wall, started, release_requested: false }
+    }
 }
 
 /// What follows from an event, besides the answer to whoever caused it.
@@ -314,6 +323,33 @@ impl Queue {
         revoked.iter().map(|e| e.view(now, None, false)).collect()
     }
 
+    /// Asks the holders to give the lock back, or the one with this token. Returns whom it asked. Those that were asked before
+    /// are told again, for they may have missed it; watchers see the first time only.
+    pub fn request_release(
+        &mut self,
+        expected: Option<Token>,
+        policy: Policy,
+        now: Now,
+        out: &mut Effects,
+    ) -> Vec<EntryView> {
+        self.expire(policy, now, out);
+        let meant = expected.map(|token| self.holder_with(token));
+        let mut asked = Vec::new();
+        for entry in &mut self.entries {
+            let Some(grant) = &mut entry.grant else { break };
+            if meant.is_some_and(|meant| meant != Some(entry.id)) {
+                continue;
+            }
+            let news = !std::mem::replace(&mut grant.release_requested, true);
+            if news {
+                out.event(Happened::ReleaseRequested, entry, now);
+            }
+            out.tell(entry, News::ReleaseRequested);
+            asked.push(entry.view(now, None, false));
+        }
+        asked
+    }
+
     /// Whose token it is: of the one whose last block it is in, else of the last one whose grant began before it. (Holders
     /// that renew their tokens have blocks between those of others, and only the last block is remembered.)
     fn holder_with(&self, token: Token) -> Option<EntryId> {
@@ -384,7 +420,7 @@ impl Queue {
         if policy.death == Death::AtOnce {
             entry.ends = entry.lease_end(policy, now);
         }
-        entry.grant = Some(Granted { first: tokens.first, tokens, at: now.wall, started });
+        entry.grant = Some(Granted::new(tokens, now, started));
         out.event(Happened::Acquired, &self.entries[at], now);
         let grant = self.pushed_grant(at, policy);
         out.tell(&self.entries[at], News::Granted(grant));
@@ -412,7 +448,7 @@ impl Queue {
     fn enter(&mut self, mut entry: Entry, policy: Policy, now: Now, out: &mut Effects) -> Grant {
         let tokens = next_block(&mut self.last, policy, now);
         entry.ends = entry.lease_end(policy, now);
-        entry.grant = Some(Granted { first: tokens.first, tokens, at: now.wall, started: true });
+        entry.grant = Some(Granted::new(tokens, now, true));
         out.event(Happened::Acquired, &entry, now);
         if self.entries.is_empty() {
             // Most locks never see a second entry, and many may be held at once: no room for others is kept.
@@ -481,7 +517,7 @@ impl Queue {
             (Death::AtOnce, Some(end)) => Term::Until(end),
             (Death::LeaseEnd, Some(end)) => Term::For(end.since(now.tick)),
         };
-        Grant { tokens: granted.tokens, term, started: granted.started, contended: self.contended() }
+        self.grant_for(granted, term)
     }
 
     /// As [`grant_of`](Self::grant_of), for one who learns it from a note: its term counts from its own last request.
@@ -493,7 +529,12 @@ impl Queue {
             (Death::AtOnce, Some(end)) => Term::Until(end),
             (Death::AtOnce, None) => Term::Open,
         };
-        Grant { tokens: granted.tokens, term, started: granted.started, contended: self.contended() }
+        self.grant_for(granted, term)
+    }
+
+    fn grant_for(&self, granted: Granted, term: Term) -> Grant {
+        let Granted { tokens, started, release_requested, .. } = granted;
+        Grant { tokens, term, started, contended: self.contended(), release_requested }
     }
 
     fn waiting_of(&self, at: usize, now: Now) -> Waiting {
@@ -552,6 +593,7 @@ impl Entry {
             token: self.grant.map(|g| g.first),
             lease_left: self.ends.map(|end| end.since(now.tick)),
             place,
+            release_requested: self.grant.is_some_and(|g| g.release_requested),
         }
     }
 }

@@ -100,6 +100,14 @@ pub trait Session: Send + Sync + 'static {
     /// Takes the lock away from its holders: all of them, or the one with this token. Tells whom.
     fn revoke(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot>;
 
+    /// Asks the holders to give the lock back: all of them, or the one with this token. Takes nothing away: they are told
+    /// ([`News::ReleaseRequested`]) and decide. The snapshot's holders are those that were asked.
+    ///
+    /// The request stays with an entry until it leaves, never passes to the next holder, and is part of every answer about
+    /// the entry ([`Grant::release_requested`]): so a lost note is made good by the next renewal. Asking again tells them
+    /// again; watchers see the first request only.
+    fn request_release(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot>;
+
     /// How a lock stands. A name that nobody uses has no holders and no waiters.
     fn inspect(self: Arc<Self>, name: Name) -> Pending<Snapshot>;
 
@@ -171,6 +179,8 @@ pub struct Grant {
     pub started: bool,
     /// Whether others wait for this lock.
     pub contended: bool,
+    /// Whether somebody asked for the lock back ([`Session::request_release`]).
+    pub release_requested: bool,
 }
 
 /// How long a grant is good.
@@ -265,6 +275,8 @@ pub enum News {
     Retry,
     /// The entry was taken out of the queue.
     Gone(Lost),
+    /// Somebody asks the entry, which holds the lock, to give it back ([`Session::request_release`]).
+    ReleaseRequested,
 }
 
 /// Where a session's notes go.

@@ -78,6 +78,8 @@ pub struct EntryView {
     pub lease_left: Option<Duration>,
     /// How many stand before it in the queue; `None` for holders and for those that barge.
     pub place: Option<u32>,
+    /// Whether somebody asked it to give the lock back; only holders are asked.
+    pub release_requested: bool,
 }
 
 /// Something that happened to a lock.
@@ -115,6 +117,8 @@ pub enum Happened {
     Lost(Lost),
     /// Its lease, or its place in the queue, ended.
     Expired,
+    /// It holds the lock, and somebody asked it to give the lock back.
+    ReleaseRequested,
 }
 
 impl Happened {
@@ -127,6 +131,7 @@ impl Happened {
             Happened::Left => "left",
             Happened::Lost(_) => "lost",
             Happened::Expired => "expired",
+            Happened::ReleaseRequested => "release requested",
         }
     }
 }

@@ -21,14 +21,22 @@ const BLOCK: u32 = 3;
 /// Something that happens to a lock. A slot is an attempt; a slot that is gone and joins again is a new attempt.
 #[derive(Debug, Clone)]
 enum Step {
-    Join { slot: u8, asked: Asked },
+    Join {
+        slot: u8,
+        asked: Asked,
+    },
     JoinAgain(u8),
-    Renew { slot: u8, more_tokens: bool },
+    Renew {
+        slot: u8,
+        more_tokens: bool,
+    },
     Leave(u8),
     Downgrade(u8),
     SetLimit(u32),
     RevokeAll,
     RevokeOne(u8),
+    /// All holders, or the one in this slot.
+    Request(Option<u8>),
     SessionGone(u8),
     Pass(Ms),
     WallJump(i64),
@@ -64,6 +72,7 @@ fn a_step() -> impl Strategy<Value = Step> {
         1 => (0u32..6).prop_map(Step::SetLimit),
         1 => Just(Step::RevokeAll),
         1 => (0..SLOTS).prop_map(Step::RevokeOne),
+        3 => prop::option::of(0..SLOTS).prop_map(Step::Request),
         1 => (0..SESSIONS).prop_map(Step::SessionGone),
         6 => (0u64..15).prop_map(Step::Pass),
         1 => (-50_000i64..50_000).prop_map(Step::WallJump),
@@ -182,6 +191,7 @@ impl World {
                 self.model.revoke(None, self.now, told);
             }
             Step::RevokeOne(slot) => self.revoke_one(slot, out, told)?,
+            Step::Request(slot) => self.request(slot, out, told)?,
             Step::SessionGone(session) => {
                 let session = u128::from(session);
                 self.queue.session_gone(SessionId(session), self.policy, self.now(), out);
@@ -253,6 +263,23 @@ impl World {
         Ok(())
     }
 
+    fn request(&mut self, slot: Option<u8>, out: &mut Effects, told: &mut Vec<Told>) -> Checked {
+        let attempt = slot.map(|slot| self.attempts.get(&slot).map_or(0, |(id, _)| *id));
+        let token = |id| self.entry(id).and_then(|e| e.grant).map_or(Token(1), |g| g.tokens.last());
+        let views = self.queue.request_release(attempt.map(token), self.policy, self.now(), out);
+        prop_assert!(views.iter().all(|v| v.release_requested));
+        let news = self.model.request(attempt, told);
+        let asked: Vec<u128> = views.iter().map(|v| v.id.0).collect();
+        prop_assert_eq!(&asked, &self.model.meant(attempt), "who was asked");
+        let seen = out.events.iter().flatten().filter(|(what, _)| *what == Happened::ReleaseRequested);
+        prop_assert_eq!(
+            seen.map(|(_, e)| e.id.0).collect::<Vec<_>>(),
+            news,
+            "watchers see the first request"
+        );
+        Ok(())
+    }
+
     /// The notes are exactly those that the model wants: each granted and each removed entry is told once, and nobody else.
     fn hear(&mut self, out: &Effects, told: &[Told]) -> Checked {
         let mut heard = Vec::new();
@@ -267,6 +294,7 @@ impl World {
                     heard.push(Told::Gone(id.0));
                     self.granted.remove(&id.0);
                 }
+                News::ReleaseRequested => heard.push(Told::Requested(id.0)),
                 News::Retry => {
                     retries += 1;
                     let barger = self.queue.bargers.iter().find(|b| b.id == *id);
@@ -310,12 +338,15 @@ impl World {
             (Death::LeaseEnd, Some(end)) => Term::For(end.since(tick(self.now))),
         };
         prop_assert_eq!(grant.term, expected);
+        let requested = self.model.line.iter().any(|p| p.id == id && p.requested);
+        prop_assert_eq!(grant.release_requested, requested, "every answer says whether it was asked for");
         Ok(())
     }
 
     fn check_pushed_grant(&mut self, id: u128, grant: Grant) -> Checked {
         prop_assert!(self.granted.insert(id), "{} was told twice that it holds", id);
         self.check_new_block(grant.tokens)?;
+        prop_assert!(!grant.release_requested, "a request never passes to the next holder");
         // What the client believes must end no later than what the store keeps, though the client counts from
         // the moment when it sent its last answered request.
         if let (Term::For(term), Some(entry)) = (grant.term, self.entry(id)) {
@@ -345,9 +376,11 @@ impl World {
     }
 
     fn check_against_the_model(&self) -> Checked {
-        type Line = (u128, Want, bool, Option<Tick>);
-        let entry = |e: &Entry| -> Line { (e.id.0, e.want, e.grant.is_some(), e.ends) };
-        let person = |p: &model::Person| -> Line { (p.id, p.want, p.holds, p.ends.map(tick)) };
+        type Line = (u128, Want, bool, bool, Option<Tick>);
+        let entry = |e: &Entry| -> Line {
+            (e.id.0, e.want, e.grant.is_some(), e.grant.is_some_and(|g| g.release_requested), e.ends)
+        };
+        let person = |p: &model::Person| -> Line { (p.id, p.want, p.holds, p.requested, p.ends.map(tick)) };
         let queue: Vec<Line> = self.queue.entries.iter().map(entry).collect();
         let line: Vec<Line> = self.model.line.iter().map(person).collect();
         prop_assert_eq!(queue, line, "the queue, against the model");
@@ -429,6 +462,7 @@ impl World {
                 Happened::Acquired => prop_assert_ne!(self.watched.insert(id, true), Some(true)),
                 Happened::Released => prop_assert_eq!(self.watched.remove(&id), Some(true)),
                 Happened::Left => prop_assert_eq!(self.watched.remove(&id), Some(false)),
+                Happened::ReleaseRequested => prop_assert_eq!(self.watched.get(&id), Some(&true)),
                 _ => prop_assert!(self.watched.remove(&id).is_some()),
             }
         }

@@ -174,3 +174,18 @@ async fn inside_an_async_task_it_is_refused_with_advice() {
     assert_eq!(e.kind(), Kind::Invalid);
     assert!(e.to_string().contains("async API"), "{e}");
 }
+
+#[test]
+fn a_thread_hears_that_somebody_asks_for_its_lock() {
+    let (client, soon) = (client(), Duration::from_millis(20));
+    let guard = client.mutex("n").lock().unwrap();
+    assert!(!guard.release_requested_within(soon).unwrap() && !guard.is_release_requested());
+    assert_eq!(client.request_release("n", Some(guard.token())).unwrap().len(), 1);
+    assert!(guard.release_requested_within(Duration::from_secs(60)).unwrap() && guard.is_release_requested());
+    guard.release().unwrap();
+    assert_eq!(client.request_release("n", None).unwrap(), []);
+    let both = client.multi([Part::mutex("a"), Part::mutex("b")]).lock().unwrap();
+    client.request_release("b", None).unwrap();
+    assert!(both.release_requested_within(Duration::from_secs(60)).unwrap());
+    both.release().unwrap();
+}

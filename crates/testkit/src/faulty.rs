@@ -23,6 +23,7 @@ pub enum Op {
     Downgrade,
     SetLimit,
     Revoke,
+    RequestRelease,
     Inspect,
     List,
     Watch,
@@ -347,6 +348,10 @@ impl Session for FaultySession {
 
     fn revoke(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
         self.call(Op::Revoke, move |s| s.revoke(name, expected))
+    }
+
+    fn request_release(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
+        self.call(Op::RequestRelease, move |s| s.request_release(name, expected))
     }
 
     fn inspect(self: Arc<Self>, name: Name) -> Pending<Snapshot> {

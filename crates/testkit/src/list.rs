@@ -87,6 +87,19 @@ macro_rules! conformance {
                 a_waiter_whose_entry_was_deleted_from_outside_recovers
                 a_holder_whose_entry_was_deleted_from_outside_is_told
             }
+            requests {
+                a_holder_is_told_and_decides
+                a_request_stays_until_the_hold_ends
+                a_request_for_a_free_lock_asks_nobody
+                a_request_with_another_token_is_a_mismatch
+                every_reader_is_asked_or_the_one_that_is_meant
+                every_holder_of_permits_is_asked
+                a_downgrade_keeps_the_request
+                a_request_ends_the_local_hand_overs
+                a_multi_lock_is_told_of_a_request_for_one_part
+                a_watcher_sees_the_first_request
+                every_answer_about_an_entry_says_whether_it_was_asked_for
+            }
             cancellation {
                 a_claim_dropped_after_any_poll_leaves_nothing_behind
                 a_claim_dropped_around_its_grant_gives_the_lock_on

@@ -13,6 +13,9 @@ const SHARED: &[&str] = &[
     "loss::a_force_release_tells_every_reader",
     "multi::a_mix_of_kinds_is_taken_together",
     "reentrance::a_read_inside_ones_own_write_joins_it",
+    "requests::a_downgrade_keeps_the_request",
+    "requests::every_holder_of_permits_is_asked",
+    "requests::every_reader_is_asked_or_the_one_that_is_meant",
     "tokens::a_writer_has_a_higher_token_than_the_readers_before_it",
 ];
 

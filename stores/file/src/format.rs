@@ -142,7 +142,7 @@ fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
         out.extend_from_slice(&grant.tokens.first.0.to_le_bytes());
         out.extend_from_slice(&grant.tokens.len.to_le_bytes());
         out.extend_from_slice(&grant.at.to_le_bytes());
-        out.push(u8::from(grant.started));
+        out.push(u8::from(grant.started) | u8::from(grant.release_requested) << 1);
     }
 }
 
@@ -164,7 +164,8 @@ fn decode_grant(bytes: &mut Bytes<'_>) -> Option<Granted> {
     let mut token = || bytes.u64().filter(|token| *token < Token::END).map(Token);
     let (first, block) = (token()?, token()?);
     let tokens = TokenBlock { first: block, len: bytes.u32()? };
-    Some(Granted { first, tokens, at: bytes.u64()?, started: bytes.flag()? })
+    let (at, flags) = (bytes.u64()?, bytes.u8().filter(|flags| *flags < 4)?);
+    Some(Granted { first, tokens, at, started: flags & 1 != 0, release_requested: flags & 2 != 0 })
 }
 
 impl Bytes<'_> {
@@ -198,25 +199,29 @@ pub(crate) mod tests {
             0..Token::END,
             any::<u32>(),
             any::<u64>(),
-            any::<bool>(),
+            any::<[bool; 2]>(),
         );
-        (words, numbers).prop_map(
-            move |((ids, label, want, fixed), (times, ends, first, len, at, started))| {
-                let length = Duration::from_nanos(times[0]);
-                let tokens = TokenBlock { first: Token(first), len };
-                Entry {
-                    id: EntryId(ids[0]),
-                    session: SessionId(ids[1]),
-                    label: Label::new(label),
-                    want,
-                    lease: if fixed { Lease::Fixed(length) } else { Lease::Kept(length) },
-                    place: Duration::from_nanos(times[1]),
-                    since: times[2],
-                    ends: ends.map(Tick),
-                    grant: granted.then_some(Granted { first: Token(first / 2), tokens, at, started }),
-                }
-            },
-        )
+        (words, numbers).prop_map(move |((ids, label, want, fixed), (times, ends, first, len, at, flags))| {
+            let length = Duration::from_nanos(times[0]);
+            let tokens = TokenBlock { first: Token(first), len };
+            Entry {
+                id: EntryId(ids[0]),
+                session: SessionId(ids[1]),
+                label: Label::new(label),
+                want,
+                lease: if fixed { Lease::Fixed(length) } else { Lease::Kept(length) },
+                place: Duration::from_nanos(times[1]),
+                since: times[2],
+                ends: ends.map(Tick),
+                grant: granted.then_some(Granted {
+                    first: Token(first / 2),
+                    tokens,
+                    at,
+                    started: flags[0],
+                    release_requested: flags[1],
+                }),
+            }
+        })
     }
 
     pub(crate) fn queues() -> impl Strategy<Value = Queue> {

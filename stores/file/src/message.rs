@@ -35,6 +35,7 @@ const RETRY: u8 = 2;
 const GONE: u8 = 3;
 const LOOK: u8 = 4;
 const EVENT: u8 = 5;
+const RELEASE_REQUESTED: u8 = 6;
 
 impl Message {
     /// The bytes.
@@ -61,7 +62,7 @@ impl Message {
     fn decode(kind: u8, body: &[u8]) -> Option<Self> {
         let mut bytes = Bytes(body);
         let message = match kind {
-            GRANTED | RETRY | GONE => Message::Note(decode_note(kind, &mut bytes)?),
+            GRANTED | RETRY | GONE | RELEASE_REQUESTED => Message::Note(decode_note(kind, &mut bytes)?),
             LOOK => Message::Look(bytes.name()?),
             EVENT => Message::Event { missed: bytes.u32()?, event: decode_event(&mut bytes)? },
             _ => return None,
@@ -115,6 +116,7 @@ fn encode_note(note: &Note, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(&grant.tokens.len.to_le_bytes());
             out.push(term);
             out.extend_from_slice(&number.to_le_bytes());
+            // Nobody has been asked to release what is granted only now.
             out.extend_from_slice(&[u8::from(grant.started), u8::from(grant.contended)]);
             GRANTED
         }
@@ -123,6 +125,7 @@ fn encode_note(note: &Note, out: &mut Vec<u8>) -> u8 {
             out.push(lost_to_byte(*lost));
             GONE
         }
+        News::ReleaseRequested => RELEASE_REQUESTED,
     }
 }
 
@@ -140,8 +143,10 @@ fn decode_note(kind: u8, bytes: &mut Bytes<'_>) -> Option<Note> {
             },
             started: bytes.flag()?,
             contended: bytes.flag()?,
+            release_requested: false,
         }),
         RETRY => News::Retry,
+        RELEASE_REQUESTED => News::ReleaseRequested,
         _ => News::Gone(lost_from_byte(bytes.u8()?)?),
     };
     Some(Note { name, id, news })
@@ -156,6 +161,7 @@ fn encode_event(event: &Event, out: &mut Vec<u8>) {
         Happened::Released => [2, 0],
         Happened::Left => [3, 0],
         Happened::Lost(lost) => [4, lost_to_byte(lost)],
+        Happened::ReleaseRequested => [6, 0],
         // `Expired`, and whatever is added to the list before this store learns to write it.
         _ => [5, 0],
     });
@@ -176,6 +182,7 @@ fn decode_event(bytes: &mut Bytes<'_>) -> Option<Event> {
             (3, _) => Happened::Left,
             (4, lost) => Happened::Lost(lost_from_byte(lost)?),
             (5, _) => Happened::Expired,
+            (6, _) => Happened::ReleaseRequested,
             _ => return None,
         },
         label: bytes.label()?,
@@ -219,6 +226,7 @@ mod tests {
             term,
             started: true,
             contended: false,
+            release_requested: false,
         };
         let granted = |term| News::Granted(grant(term));
         let notes = [
@@ -230,6 +238,7 @@ mod tests {
             News::Gone(Lost::Revoked),
             News::Gone(Lost::SessionGone),
             News::Gone(Lost::Wiped),
+            News::ReleaseRequested,
         ];
         let event = |what| Event {
             at: 5,
@@ -247,6 +256,7 @@ mod tests {
             Happened::Left,
             Happened::Lost(Lost::Revoked),
             Happened::Expired,
+            Happened::ReleaseRequested,
         ];
         let notes = notes.map(|news| Message::Note(Note { name: name.clone(), id: EntryId(8), news }));
         let events = happened.map(|what| Message::Event { event: event(what), missed: 2 });

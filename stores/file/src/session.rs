@@ -380,6 +380,19 @@ impl Session for FileSession {
         })
     }
 
+    fn request_release(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
+        Box::pin(async move {
+            self.usable()?;
+            let on = name.clone();
+            let plan = Plan { check_all: true, ..Plan::default() };
+            let event = move |queue: &mut Queue, now: Now, out: &mut _| {
+                let holders = queue.request_release(expected, POLICY, now, out);
+                Ok(Snapshot { holders, ..queue.snapshot(&on, now) })
+            };
+            Ok(self.run(&name, plan, event).await?.answer)
+        })
+    }
+
     fn inspect(self: Arc<Self>, name: Name) -> Pending<Snapshot> {
         Box::pin(async move {
             self.usable()?;

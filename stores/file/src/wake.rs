@@ -110,7 +110,7 @@ impl FileSession {
                 self.peers.settled(&note.name, note.id);
                 self.forget(note.id);
             }
-            News::Retry => {}
+            News::Retry | News::ReleaseRequested => {}
         }
         self.inbox.note(note);
     }

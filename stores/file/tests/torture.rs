@@ -99,6 +99,7 @@ async fn get_in(me: &Guest, dice: &mut Dice, want: Want) -> Option<EntryId> {
                 Renewed::Gone(lost) => panic!("{lost}"),
             },
             News::Gone(lost) => panic!("{lost}"),
+            News::ReleaseRequested => panic!("nobody asked for it"),
         }
     }
 }

@@ -87,6 +87,13 @@ impl Session for MemorySession {
         })))
     }
 
+    fn request_release(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
+        ready(Ok(self.on(&name, |at, out| {
+            let holders = at.queue.request_release(expected, POLICY, at.now, out);
+            Snapshot { holders, ..at.queue.snapshot(&name, at.now) }
+        })))
+    }
+
     fn inspect(self: Arc<Self>, name: Name) -> Pending<Snapshot> {
         ready(Ok(self.on(&name, |at, out| {
             at.queue.expire(POLICY, at.now, out);

@@ -1,6 +1,7 @@
 #!lua flags=allow-cross-slot-keys,allow-oom
--- Takes the lock away from its holders, or from the one with this token. KEYS: the lock. ARGV: the node's tag, the token or 0.
--- Answers with the number of those it took it from, id and record of each, and then how the lock stands.
+-- Takes the lock away from its holders, or asks them for it: all of them, or the one with this token. KEYS: the lock. ARGV: the
+-- node's tag, the token or 0, and what is done (t: take it, a: ask for it).
+-- Answers with the number of those whom it was done to, id and record of each, and then how the lock stands.
 -- @constants
 local TAG, token = ARGV[1], tonumber(ARGV[2])
 local t = redis.call('TIME')
@@ -15,7 +16,7 @@ local holders = {}
 for at = 0, held - 1 do
   holders[#holders + 1] = get(redis.call('ZRANGE', O, at, at)[1])
 end
-local gone = holders
+local those = holders
 if token > 0 then
   -- Of the one whose last block it is in, else of the last one whose grant began before it: holders that renew their tokens have
   -- blocks between those of others, and only the last block is remembered.
@@ -32,13 +33,25 @@ if token > 0 then
       end
     end
   end
-  gone = { meant }
+  those = { meant }
 end
-take_out(gone, 'v', 'revoked')
-move_on()
+if ARGV[3] == 'a' then
+  for _, e in ipairs(those) do
+    -- Those that were asked before are told again, for they may have missed it; watchers see the first time only.
+    if not e.asked then
+      e.asked = true
+      put(e)
+      event('p', e)
+    end
+    tell(e, 'p ' .. e.id)
+  end
+else
+  take_out(those, 'v', 'revoked')
+  move_on()
+end
 save()
-local out = { #gone }
-for _, e in ipairs(gone) do
+local out = { #those }
+for _, e in ipairs(those) do
   out[#out + 1] = e.id
   out[#out + 1] = record(e)
 end

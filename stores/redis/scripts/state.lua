@@ -13,15 +13,16 @@
 -- KEY:b      those that barge: ids by their number in line
 -- KEY:x      when each entry ends by itself
 --
--- RECORD is END FIRST TFIRST TLAST AT SINCE (16 digits each) STARTED KIND SEQ STATIC, and STATIC, which the client wrote, is
--- LEASE PLACE SESSION WANT/OF TAG NAMELEN NAMELABEL. Widths are fixed, so that the quick paths need not parse.
+-- RECORD is END FIRST TFIRST TLAST AT SINCE (16 digits each) FLAGS KIND SEQ STATIC, and STATIC, which the client wrote, is
+-- LEASE PLACE SESSION WANT/OF TAG NAMELEN NAMELABEL. Widths are fixed, so that the quick paths need not parse. FLAGS is 1 if the
+-- lease runs, and 2 more if the holder was asked to give the lock back; that one is never kept as n or h.
 local sub, format = string.sub, string.format
 local head, E, O, B, X
 local last, limit, held, seq, class, sum, wanting, keep, dirty
 local queued, barging -- How many are in O and in B.
 
 local function parse(id, record)
-  local static = sub(record, 124)
+  local static, flags = sub(record, 124), tonumber(sub(record, 103, 103))
   local want, n, of, tag = string.match(static, '^(%a)(%d+)/(%d+) (%S+) ', 69)
   return {
     id = id,
@@ -31,7 +32,8 @@ local function parse(id, record)
     tlast = tonumber(sub(record, 52, 67)),
     at = tonumber(sub(record, 69, 84)),
     since = tonumber(sub(record, 86, 101)),
-    started = tonumber(sub(record, 103, 103)),
+    started = flags and flags % 2,
+    asked = flags and flags >= 2,
     kind = sub(record, 105, 105),
     seq = tonumber(sub(record, 107, 122)),
     static = static,
@@ -48,7 +50,7 @@ end
 
 local function record(e)
   return format('%016d %016d %016d %016d %016d %016d %d %s %016d %s',
-    e.ends, e.first, e.tfirst, e.tlast, e.at, e.since, e.started, e.kind, e.seq, e.static)
+    e.ends, e.first, e.tfirst, e.tlast, e.at, e.since, e.started + (e.asked and 2 or 0), e.kind, e.seq, e.static)
 end
 
 local function foreign()
@@ -334,6 +336,9 @@ local function held_answer(e)
   end
   if e.started == 0 then
     flags = flags + NOT_STARTED
+  end
+  if e.asked then
+    flags = flags + ASKED
   end
   return flags, e.tfirst, e.tlast - e.tfirst + 1, math.max(e.ends - now, 0)
 end

@@ -33,7 +33,7 @@ enum Step {
     Leave { who: usize, used: Option<u64> },
     Downgrade { who: usize },
     Limit { limit: u32 },
-    Revoke { whose: Option<usize> },
+    Revoke { whose: Option<usize>, asks: bool },
     Wait { micros: u64 },
     Wipe,
 }
@@ -77,7 +77,8 @@ fn step(want: BoxedStrategy<Want>) -> impl Strategy<Value = Step> {
         6 => (who(), prop::option::of(0..3000u64)).prop_map(|(who, used)| Step::Leave { who, used }),
         1 => who().prop_map(|who| Step::Downgrade { who }),
         1 => (1..=4u32).prop_map(|limit| Step::Limit { limit }),
-        1 => prop::option::of(who()).prop_map(|whose| Step::Revoke { whose }),
+        1 => prop::option::of(who()).prop_map(|whose| Step::Revoke { whose, asks: false }),
+        3 => prop::option::of(who()).prop_map(|whose| Step::Revoke { whose, asks: true }),
         4 => (0..30_000u64).prop_map(|micros| Step::Wait { micros }),
         2 => (0..150_000u64).prop_map(|micros| Step::Wait { micros }),
         1 => Just(Step::Wipe),
@@ -281,17 +282,23 @@ impl Both {
                     assert!(error.to_string().contains(&format!("{most} permits")), "{error}");
                 }
             }
-            Step::Revoke { whose } => {
+            Step::Revoke { whose, asks } => {
                 let token =
                     whose.and_then(|who| self.tokens.get(&who).map(|(first, last)| (first + last) / 2));
                 if whose.is_some() && token.is_none() {
                     return;
                 }
                 let revoke = self.scripts.revoke.clone();
-                let value = self.run(&revoke, &["-", &token.unwrap_or(0).to_string()]);
+                let what = if asks { "a" } else { "t" };
+                let value = self.run(&revoke, &["-", &token.unwrap_or(0).to_string(), what]);
                 let shown = state::revoked(&value, self.name.clone()).unwrap();
-                let holders = self.model.revoke(token.map(Token), POLICY, now, &mut out);
-                assert_eq!(shown.revoked, holders, "{step:?}");
+                let token = token.map(Token);
+                let holders = if asks {
+                    self.model.request_release(token, POLICY, now, &mut out)
+                } else {
+                    self.model.revoke(token, POLICY, now, &mut out)
+                };
+                assert_eq!(shown.meant, holders, "{step:?}");
                 let after: Snapshot = self.model.snapshot(&self.name, now);
                 assert_eq!(shown.snapshot, after, "{step:?}");
             }
@@ -308,7 +315,9 @@ impl Both {
             assert!(matches!(self.commands.ask(&["EXISTS", &key]), Ok(Reply::Int(0))), "{key} is left");
         }
         let left = self.commands.ask(&["PTTL", &self.key]).unwrap();
-        assert!(matches!(left, Reply::Int(ms) if ms == -2 || (0..=3_600_000).contains(&ms)), "{left:?}");
+        // From when its last lease would have ended; no lease of a history is longer than that.
+        let most = (RETENTION + Duration::from_millis(200)).as_millis() as i64;
+        assert!(matches!(left, Reply::Int(ms) if ms == -2 || (0..=most).contains(&ms)), "{left:?}");
     }
 }
 
@@ -329,6 +338,7 @@ fn words(news: &News) -> String {
             format!("g {} {} {} {started} {contended}", block.first, block.len, term.as_micros())
         }
         News::Retry => "r".to_owned(),
+        News::ReleaseRequested => "p".to_owned(),
         News::Gone(Lost::Revoked) => "x revoked".to_owned(),
         News::Gone(_) => "x expired".to_owned(),
     }

@@ -20,6 +20,8 @@ pub(crate) mod code {
     pub(crate) const GONE: i64 = 16;
     pub(crate) const BUSY: i64 = 32;
     pub(crate) const MISMATCH: i64 = 64;
+    /// With [`HELD`]: somebody asked for the lock back.
+    pub(crate) const ASKED: i64 = 128;
 
     pub(crate) const EXPIRED: i64 = 1;
     pub(crate) const REVOKED: i64 = 2;
@@ -94,7 +96,7 @@ fn assemble(source: &str, setting: &Setting<'_>) -> String {
     let retention = retention.as_millis();
     let constants = format!(
         "local PREFIX, DB, RETENTION, BLOCK = {prefix}, {db}, '{retention}', {BLOCK}\n\
-         local HELD, CONTENDED, NOT_STARTED, WAITING, GONE, BUSY, MISMATCH = {}, {}, {}, {}, {}, {}, {}\n\
+         local HELD, CONTENDED, NOT_STARTED, WAITING, GONE, BUSY, MISMATCH, ASKED = {}, {}, {}, {}, {}, {}, {}, {}\n\
          local EXPIRED, REVOKED, WIPED = {}, {}, {}\n",
         code::HELD,
         code::CONTENDED,
@@ -103,6 +105,7 @@ fn assemble(source: &str, setting: &Setting<'_>) -> String {
         code::GONE,
         code::BUSY,
         code::MISMATCH,
+        code::ASKED,
         code::EXPIRED,
         code::REVOKED,
         code::WIPED,

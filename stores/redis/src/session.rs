@@ -257,15 +257,17 @@ impl Desk {
         self.wire.run(call.arg(shown_tag(&tag))).await
     }
 
-    async fn take_away(&self, name: Name, expected: Option<Token>) -> Result<Snapshot> {
+    /// Takes the lock away from its holders (`t`), or asks them for it (`a`).
+    async fn to_holders(&self, what: &str, name: Name, expected: Option<Token>) -> Result<Snapshot> {
         let key = self.store.keys.of(&name);
         let tag = self.wire.post(key.slot).tag;
         let call = self
             .call(&self.store.scripts.revoke, &key)
             .arg(shown_tag(&tag))
-            .arg(expected.map_or(0, |token| token.0));
+            .arg(expected.map_or(0, |token| token.0))
+            .arg(what);
         let shown = state::revoked(&self.wire.run(call).await?, name)?;
-        Ok(Snapshot { holders: shown.revoked, ..shown.snapshot })
+        Ok(Snapshot { holders: shown.meant, ..shown.snapshot })
     }
 
     async fn look(&self, name: Name) -> Result<Snapshot> {
@@ -347,7 +349,11 @@ impl Session for RedisSession {
     }
 
     fn revoke(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
-        Box::pin(async move { self.desk.take_away(name, expected).await })
+        Box::pin(async move { self.desk.to_holders("t", name, expected).await })
+    }
+
+    fn request_release(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
+        Box::pin(async move { self.desk.to_holders("a", name, expected).await })
     }
 
     fn inspect(self: Arc<Self>, name: Name) -> Pending<Snapshot> {

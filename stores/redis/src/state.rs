@@ -75,6 +75,7 @@ impl Answer {
                 term: Term::For(lease),
                 started: true,
                 contended: false,
+                release_requested: false,
             }));
         }
         Answer::one(value)?.read_joined(ask.want)
@@ -108,6 +109,7 @@ impl Answer {
             term: Term::For(Duration::from_micros(term as u64)),
             started: flags & code::NOT_STARTED == 0,
             contended: flags & code::CONTENDED != 0,
+            release_requested: flags & code::ASKED != 0,
         }
     }
 
@@ -130,7 +132,8 @@ fn mismatch(limit: i64, want: Want) -> Error {
 /// How a lock stands, and its name if only the records have it.
 pub(crate) struct Shown {
     pub(crate) snapshot: Snapshot,
-    pub(crate) revoked: Vec<EntryView>,
+    /// From whom it was taken, or who was asked for it.
+    pub(crate) meant: Vec<EntryView>,
     /// Whether nobody holds it and nobody waits.
     pub(crate) idle: bool,
 }
@@ -140,7 +143,7 @@ pub(crate) fn shown(value: &Value, name: Option<Name>) -> Result<Shown> {
     read_shown(value, name, false).ok_or_else(|| unreadable(value))
 }
 
-/// Reads what `revoke.lua` says: whom it took the lock from, and how it stands now.
+/// Reads what `revoke.lua` says: whom it took the lock from, or asked for it, and how it stands now.
 pub(crate) fn revoked(value: &Value, name: Name) -> Result<Shown> {
     read_shown(value, Some(name), true).ok_or_else(|| unreadable(value))
 }
@@ -180,7 +183,7 @@ fn read_shown(value: &Value, mut name: Option<Name>, revoked_first: bool) -> Opt
     }
     let idle = holders.is_empty() && waiters.is_empty();
     let name = name.or_else(|| idle.then(|| Name::new("-").ok()).flatten())?;
-    Some(Shown { snapshot: Snapshot { name, holders, waiters, limit }, revoked: views, idle })
+    Some(Shown { snapshot: Snapshot { name, holders, waiters, limit }, meant: views, idle })
 }
 
 /// One entry, as the server keeps it.
@@ -189,6 +192,7 @@ struct Record<'a> {
     first: u64,
     at: u64,
     since: u64,
+    asked: bool,
     fixed: Fixed<'a>,
 }
 
@@ -207,6 +211,7 @@ impl<'a> Record<'a> {
             first: record.get(17..33)?.parse().ok()?,
             at: record.get(68..84)?.parse().ok()?,
             since: record.get(85..101)?.parse().ok()?,
+            asked: record.get(102..103)?.parse::<u8>().ok()? >= 2,
             fixed: Fixed::read(record.get(123..)?)?,
         })
     }
@@ -224,6 +229,7 @@ impl<'a> Record<'a> {
             token: held.then_some(Token(self.first)),
             lease_left: Some(Duration::from_micros(u64::try_from(self.ends - now).unwrap_or(0))),
             place: None,
+            release_requested: self.asked,
         })
     }
 }
@@ -254,6 +260,7 @@ pub(crate) fn event(payload: &[u8], keys: &Keys) -> Option<Event> {
         "r" => Happened::Released,
         "l" => Happened::Left,
         "x" => Happened::Expired,
+        "p" => Happened::ReleaseRequested,
         "v" => Happened::Lost(Lost::Revoked),
         "s" => Happened::Lost(Lost::SessionGone),
         _ => return None,

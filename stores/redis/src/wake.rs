@@ -81,6 +81,7 @@ impl Wake {
         let news = match what {
             "g" => News::Granted(grant(words)?),
             "r" => News::Retry,
+            "p" => News::ReleaseRequested,
             "x" if words.next()? == "revoked" => News::Gone(Lost::Revoked),
             "x" => News::Gone(Lost::Expired),
             _ => return None,
@@ -91,7 +92,7 @@ impl Wake {
         match news {
             News::Granted(_) => entry.waits = false,
             News::Gone(_) => drop(entries.remove(&id)),
-            News::Retry => {}
+            News::Retry | News::ReleaseRequested => {}
         }
         Some(Note { name, id, news })
     }
@@ -102,7 +103,7 @@ fn grant<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Grant> {
     let tokens = TokenBlock { first: Token(next()?), len: u32::try_from(next()?).ok()? };
     let term = Term::For(Duration::from_micros(next()?));
     let (started, contended) = (next()? == 1, next()? == 1);
-    Some(Grant { tokens, term, started, contended })
+    Some(Grant { tokens, term, started, contended, release_requested: false })
 }
 
 impl Pushes for Wake {

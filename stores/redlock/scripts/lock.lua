@@ -2,13 +2,13 @@
 --
 -- KEYS[2]  a hash: c the counter; and while somebody owns it: id the attempt (the entry's id, a dot, a number), x its first
 --          token, k 1 if that counts, e when it ends, s the session, l the label, h since when; r the last attempt that it was
---          taken away from; n and u: the entry whose turn it is, and until when
+--          taken away from; p the last attempt that was asked to give it back; n and u: the entry whose turn it is, and until when
 -- KEYS[3]  those that wait, in the order in which they will be told: their entries by the time they came, those that barge last
 -- KEYS[4]  what each of them said: when its place ends, since when it waits, 1 if it barges, its session and its label
-local lock = redis.call('HMGET', KEYS[2], 'c', 'id', 'x', 'k', 'e', 'n', 'u')
+local lock = redis.call('HMGET', KEYS[2], 'c', 'id', 'x', 'k', 'e', 'n', 'u', 'p')
 local stored = tonumber(lock[1]) or 0
 local owner, x, counted, ends = lock[2], tonumber(lock[3]), lock[4] == '1', tonumber(lock[5])
-local turn, turn_ends = lock[6], tonumber(lock[7]) or 0
+local turn, turn_ends, asked = lock[6], tonumber(lock[7]) or 0, lock[8]
 -- A counter that was forgotten had been passed by the clock KEEP before: so it reads as that, and none is kept for ever.
 local counter = math.max(stored, now - KEEP)
 local name = string.sub(KEYS[2], #LOCKS + 1)

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- How the lock stands on this node. KEYS: marker, lock, line, slips.
--- Answers: the time; the counter; the owner's attempt, token, end, session, label, since when (or an empty attempt); then for each
--- that waits its entry and its slip.
+-- Answers: the time; the counter; the owner's attempt, token, end, session, label, since when (or an empty attempt), 1 if it was
+-- asked to give the lock back; then for each that waits its entry and its slip.
 -- @node
 -- @lock
-local out = { now, counter, '', 0, 0, '', '', 0 }
+local out = { now, counter, '', 0, 0, '', '', 0, 0 }
 if owner then
   local who = redis.call('HMGET', KEYS[2], 's', 'l', 'h')
-  out = { now, counter, owner, x, ends, who[1], who[2], tonumber(who[3]) }
+  out = { now, counter, owner, x, ends, who[1], who[2], tonumber(who[3]), asked == owner and 1 or 0 }
 elseif turn_ends <= now then
   -- Somebody's time is over, and nobody was there to tell the next.
   call_the_next()

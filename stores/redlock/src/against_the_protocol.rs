@@ -19,15 +19,49 @@ static SERVER: LazyLock<Redis> = LazyLock::new(|| Redis::start(RedisOptions::new
 /// One step of a history. Real keys expire by the server's own clock, so leases are long and the test's clock is fast. People are entries; each has a few attempts.
 #[derive(Debug, Clone)]
 enum Step {
-    Acquire { who: Attempt, ttl: u64, floor: i64, up_to: u64, place: u64, barges: bool },
-    Confirm { who: Attempt, above: u64 },
-    Extend { who: Attempt, ttl: u64, up_to: u64, token: i64 },
-    Release { who: Attempt, used: Option<u64>, how: u8, place: u64 },
-    Revoke { who: Attempt },
-    Stand { what: u8, set: u64, right: bool, floor: i64, longest: u64 },
+    Acquire {
+        who: Attempt,
+        ttl: u64,
+        floor: i64,
+        up_to: u64,
+        place: u64,
+        barges: bool,
+    },
+    Confirm {
+        who: Attempt,
+        above: u64,
+    },
+    Extend {
+        who: Attempt,
+        ttl: u64,
+        up_to: u64,
+        token: i64,
+    },
+    Release {
+        who: Attempt,
+        used: Option<u64>,
+        how: u8,
+        place: u64,
+    },
+    Revoke {
+        who: Attempt,
+    },
+    /// Of this attempt, or of whoever owns it.
+    Request {
+        who: Option<Attempt>,
+    },
+    Stand {
+        what: u8,
+        set: u64,
+        right: bool,
+        floor: i64,
+        longest: u64,
+    },
     Restart,
     Wipe,
-    Wait { micros: u64 },
+    Wait {
+        micros: u64,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -49,6 +83,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(who, ttl, up_to, token)| Step::Extend { who, ttl, up_to, token }),
         8 => release.prop_map(|(who, used, how, place)| Step::Release { who, used, how, place }),
         1 => who().prop_map(|who| Step::Revoke { who }),
+        4 => prop::option::of(who()).prop_map(|who| Step::Request { who }),
         2 => (0..5u8, 0..3u64, any::<bool>(), -3000..3000i64, 0..100u64)
             .prop_map(|(what, set, right, floor, longest)| Step::Stand { what, set, right, floor, longest }),
         1 => Just(Step::Restart),
@@ -194,12 +229,12 @@ impl Both {
                 let args = [id(who), entry(who), ttl.to_string(), up_to.to_string(), token.to_string()];
                 let got = self.on_the_lock(|s| &s.extend, &args);
                 let expected = match expected {
-                    Extended::Owned { x, counted, contended, rest } => {
-                        vec![1, x as i64, counted.into(), contended.into(), rest as i64]
+                    Extended::Owned { x, counted, contended, rest, asked } => {
+                        vec![1, x as i64, counted.into(), contended.into(), rest as i64, asked.into()]
                     }
-                    Extended::Expired => vec![0, 0, 0, 0, 0],
-                    Extended::Revoked => vec![2, 0, 0, 0, 0],
-                    Extended::Wiped => vec![3, 0, 0, 0, 0],
+                    Extended::Expired => vec![0; 6],
+                    Extended::Revoked => vec![2, 0, 0, 0, 0, 0],
+                    Extended::Wiped => vec![3, 0, 0, 0, 0, 0],
                 };
                 assert_eq!((got[0], &got[1..]), (code(self.model.standing(now)), &expected[..]));
             }
@@ -231,6 +266,12 @@ impl Both {
             Step::Revoke { who } => {
                 let expected = self.model.revoke(now, NAME, *who, &mut told);
                 assert_eq!(self.on_the_lock(|s| &s.revoke, &[id(who)]), [i64::from(expected)]);
+            }
+            Step::Request { who } => {
+                let owner = self.model.locks.get(NAME).and_then(|lock| lock.seat.owner).map(|owner| owner.id);
+                let Some(who) = who.or(owner) else { return };
+                let expected = self.model.request(now, NAME, who, &mut told);
+                assert_eq!(self.on_the_lock(|s| &s.request, &[id(&who)]), [i64::from(expected)]);
             }
             Step::Stand { what, set, right, floor, longest } => {
                 self.stand(*what, *set, *right, self.token(*floor), *longest, now)
@@ -316,6 +357,7 @@ impl Both {
             .filter_map(|told| match told {
                 Told::Turn(session, entry) => Some((format!("s:{session}"), format!("r{entry:032x}"))),
                 Told::Revoked(session, who) => Some((format!("s:{session}"), format!("g{}", id(&who)))),
+                Told::Asked(session, who) => Some((format!("s:{session}"), format!("p{}", id(&who)))),
                 Told::Holder(what, who, x) => {
                     watched.then(|| ("e".into(), format!("{what} {} {x}", id(&who))))
                 }

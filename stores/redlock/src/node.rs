@@ -111,7 +111,7 @@ pub(crate) struct Extended {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ownership {
-    Owned { x: u64, counted: bool, contended: bool },
+    Owned { x: u64, counted: bool, contended: bool, asked: bool },
     Expired,
     Revoked,
     Wiped,
@@ -161,6 +161,8 @@ pub(crate) struct OwnerLook {
     pub(crate) session: SessionId,
     pub(crate) label: Label,
     pub(crate) since: u64,
+    /// Somebody asked for the lock back.
+    pub(crate) asked: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -318,6 +320,13 @@ impl Node {
         Ok(self.run(call).await? == Value::Int(1))
     }
 
+    /// Asks the attempt to give the lock back. Tells whether it owns it here.
+    pub(crate) async fn request(&self, name: &Name, id: AttemptId) -> Result<bool> {
+        let keys = Keys::of(&self.prefix, name.as_str());
+        let call = Call::script(&self.scripts.request, Slot(0), &keys.all()).arg(id.to_string());
+        Ok(self.run(call).await? == Value::Int(1))
+    }
+
     pub(crate) async fn look(&self, name: &Name) -> Result<Look> {
         let keys = Keys::of(&self.prefix, name.as_str());
         let answer = self.run(Call::script(&self.scripts.look, Slot(0), &keys.all())).await?;
@@ -438,9 +447,16 @@ fn read_standing(code: i64) -> Result<Standing> {
 
 fn extended(value: &Value) -> Result<Extended> {
     let numbers = numbers(value)?;
-    let [standing, state, x, counted, contended, _] = numbers[..] else { return Err(unreadable(value)) };
+    let [standing, state, x, counted, contended, _, asked] = numbers[..] else {
+        return Err(unreadable(value));
+    };
     let state = match state {
-        1 => Ownership::Owned { x: x as u64, counted: counted == 1, contended: contended == 1 },
+        1 => Ownership::Owned {
+            x: x as u64,
+            counted: counted == 1,
+            contended: contended == 1,
+            asked: asked == 1,
+        },
         0 => Ownership::Expired,
         2 => Ownership::Revoked,
         _ => Ownership::Wiped,
@@ -450,7 +466,7 @@ fn extended(value: &Value) -> Result<Extended> {
 
 fn look(value: &Value) -> Option<Look> {
     let Value::Array(parts) = value else { return None };
-    let (head, slips) = parts.split_at_checked(8)?;
+    let (head, slips) = parts.split_at_checked(9)?;
     let number = |at: usize| if let Value::Int(n) = head[at] { Some(n.max(0) as u64) } else { None };
     let now = number(0)?;
     let rest = |end: u64| Duration::from_micros(end.saturating_sub(now));
@@ -463,6 +479,7 @@ fn look(value: &Value) -> Option<Look> {
             session: text(&head[5])?.parse().ok()?,
             label: Label::new(text(&head[6])?),
             since: number(7)?,
+            asked: number(8)? == 1,
         }),
     };
     let waiting = slips.chunks_exact(2).map(|pair| {

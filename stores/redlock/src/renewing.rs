@@ -29,6 +29,8 @@ struct Line {
     ask: Renewal,
     answers: Vec<decide::Extended>,
     contended: bool,
+    /// A node says that somebody asked for the lock back.
+    asked: bool,
     /// Nodes that answered and don't have it.
     lacking: u32,
 }
@@ -97,7 +99,7 @@ impl Desk {
     ) -> Option<Line> {
         let Stage::Held(held) = *stage else { return None };
         let answers = vec![decide::Extended::Pending; self.quorum.nodes];
-        Some(Line { at, entry, stage, held, ask, answers, contended: false, lacking: 0 })
+        Some(Line { at, entry, stage, held, ask, answers, contended: false, asked: false, lacking: 0 })
     }
 
     async fn renew_held(self: Arc<Self>, mut lines: Vec<Line>) -> Answered {
@@ -163,8 +165,13 @@ impl Desk {
                 }
                 // A fixed lease ends when it ends, counted from when it was got.
                 let left = ttl.saturating_sub(began.since(line.held.began));
-                let (tokens, contended) = (line.held.tokens, line.contended);
-                Ok(Renewed::Held(Grant { tokens, term: Term::For(left), started: true, contended }))
+                Ok(Renewed::Held(Grant {
+                    tokens: line.held.tokens,
+                    term: Term::For(left),
+                    started: true,
+                    contended: line.contended,
+                    release_requested: line.asked,
+                }))
             }
             Verdict::Lost(why) => {
                 self.lost(&line.entry, line.held);
@@ -232,8 +239,9 @@ impl Line {
     fn hear(&mut self, node: usize, answer: Result<Extended>, reasons: &mut Vec<Reason>) {
         let next = self.held.next_tokens().first.0;
         self.answers[node] = match answer {
-            Ok(Extended { standing, state: Ownership::Owned { x, counted, contended } }) => {
+            Ok(Extended { standing, state: Ownership::Owned { x, counted, contended, asked } }) => {
                 self.contended |= contended;
+                self.asked |= asked;
                 let open = standing == Standing::Open;
                 if !open {
                     reasons.push((node, "in quarantine".to_owned()));

@@ -144,7 +144,13 @@ impl Desk {
                 Ok(Tried::Held(held, contended)) => {
                     *stage = Stage::Held(held);
                     let term = Term::For(entry.lease.length());
-                    return Ok(Renewed::Held(Grant { tokens: held.tokens, term, started: true, contended }));
+                    return Ok(Renewed::Held(Grant {
+                        tokens: held.tokens,
+                        term,
+                        started: true,
+                        contended,
+                        release_requested: false,
+                    }));
                 }
                 Ok(Tried::Taken(taken)) => taken,
                 // Perhaps a node only has to be looked after: a set that is new, a quarantine that is over.
@@ -219,6 +225,10 @@ impl Session for RedlockSession {
 
     fn revoke(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
         Box::pin(async move { self.0.revoke(&name, expected).await })
+    }
+
+    fn request_release(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
+        Box::pin(async move { self.0.request_release(&name, expected).await })
     }
 
     fn inspect(self: Arc<Self>, name: Name) -> Pending<Snapshot> {

@@ -44,25 +44,58 @@ impl Desk {
 
     /// Takes the lock away from its holder, and tells whom.
     pub(crate) async fn revoke(&self, name: &Name, expected: Option<Token>) -> Result<Snapshot> {
+        let (snapshot, holder) = self.holder(name, expected).await?;
+        let Some(id) = holder else { return Ok(snapshot) };
+        self.quorum_of(name, self.nodes.iter().map(|node| node.revoke(name, id))).await?;
+        Ok(snapshot)
+    }
+
+    /// Asks the holder to give the lock back, and tells whom. Any node can tell it; the request counts when a quorum has it, for
+    /// then it is part of every look and of every renewal that counts.
+    pub(crate) async fn request_release(&self, name: &Name, expected: Option<Token>) -> Result<Snapshot> {
+        let (mut snapshot, holder) = self.holder(name, expected).await?;
+        let Some(id) = holder else { return Ok(snapshot) };
+        let owned = self.quorum_of(name, self.nodes.iter().map(|node| node.request(name, id))).await?;
+        if owned < self.quorum.need {
+            // It went meanwhile.
+            snapshot.holders.clear();
+        }
+        snapshot.holders.iter_mut().for_each(|holder| holder.release_requested = true);
+        Ok(snapshot)
+    }
+
+    /// How a lock stands, and the attempt that holds it if it is the one with this token. If it is not, no holder is shown.
+    async fn holder(&self, name: &Name, expected: Option<Token>) -> Result<(Snapshot, Option<AttemptId>)> {
         self.check_open()?;
         let (snapshot, holder) = merge(self.quorum, name, &self.looks(name).await?);
         let meant = holder.filter(|(_, last)| {
             let first = snapshot.holders[0].token;
             expected.is_none_or(|token| first.is_some_and(|first| token >= first) && token.0 <= *last)
         });
-        let Some((id, _)) = meant else { return Ok(Snapshot { holders: Vec::new(), ..snapshot }) };
-        let revoked = join_all(self.nodes.iter().map(|node| node.revoke(name, id))).await;
-        let mut reasons = Vec::new();
-        for (n, answer) in revoked.into_iter().enumerate() {
-            if let Err(e) = answer {
-                reasons.push((n, brief(&e)));
+        Ok(match meant {
+            Some((id, _)) => (snapshot, Some(id)),
+            None => (Snapshot { holders: Vec::new(), ..snapshot }, None),
+        })
+    }
+
+    /// Waits for the answers of all nodes: how many said yes. An error if fewer than a quorum answered.
+    async fn quorum_of(
+        &self,
+        name: &Name,
+        asked: impl Iterator<Item = impl Future<Output = Result<bool>>>,
+    ) -> Result<usize> {
+        let (mut yes, mut reasons) = (0, Vec::new());
+        for (n, answer) in join_all(asked).await.into_iter().enumerate() {
+            match answer {
+                Ok(said) => yes += usize::from(said),
+                Err(e) => reasons.push((n, brief(&e))),
             }
         }
-        let told = self.nodes.len() - reasons.len();
-        if told < self.quorum.need {
-            return Err(self.no_quorum(told, &reasons).on(name));
+        let answered = self.nodes.len() - reasons.len();
+        if answered < self.quorum.need {
+            return Err(self.no_quorum(answered, &reasons).on(name));
         }
-        Ok(snapshot)
+        Ok(yes)
     }
 
     /// A page of the names in use, in byte order. Costs a walk over all keys of every node.
@@ -175,6 +208,7 @@ fn view_of_holder(quorum: Quorum, nodes: &[(&OwnerLook, u64)]) -> EntryView {
         token: token.map(Token),
         lease_left: Some(until_no_quorum(quorum, nodes.iter().map(|(o, _)| o.rest).collect())),
         place: None,
+        release_requested: nodes.iter().any(|(o, _)| o.asked),
     }
 }
 
@@ -191,6 +225,7 @@ fn view_of_waiter(quorum: Quorum, nodes: &[&WaiterLook]) -> EntryView {
         token: None,
         lease_left: Some(until_no_quorum(quorum, nodes.iter().map(|w| w.rest).collect())),
         place: None,
+        release_requested: false,
     }
 }
 

@@ -36,6 +36,11 @@ impl Pushes for Ear {
                     desk.revoked_told(self.node, id);
                 }
             }
+            Some(("p", attempt)) => {
+                if let Some(id) = AttemptId::read(attempt) {
+                    desk.asked_told(id);
+                }
+            }
             _ => {}
         }
     }
@@ -86,6 +91,21 @@ impl Desk {
         if waiting && entry.take_turn() {
             self.inbox.note(Note { name: entry.name.clone(), id: entry.id, news: News::Retry });
         }
+    }
+
+    /// A node says that somebody asks this attempt for the lock. One is enough: nothing is taken away by it, and to be told again
+    /// by the others does no harm.
+    fn asked_told(self: &Arc<Self>, id: AttemptId) {
+        let Some(entry) = self.entries.get(id.entry) else { return };
+        let desk = self.clone();
+        tokio::spawn(async move {
+            // The answers of the attempt may still be on their way: it holds only when they have come.
+            let holds = matches!(*entry.stage.lock().await, Stage::Held(held) if held.id == id);
+            if holds {
+                let news = News::ReleaseRequested;
+                desk.inbox.note(Note { name: entry.name.clone(), id: entry.id, news });
+            }
+        });
     }
 
     fn revoked_told(self: &Arc<Self>, node: usize, id: AttemptId) {

@@ -77,6 +77,7 @@ impl Desk {
             "l" => Happened::Left,
             "v" => Happened::Lost(Lost::Revoked),
             "e" => Happened::Expired,
+            "p" => Happened::ReleaseRequested,
             _ => return,
         };
         if let Some(token) = self.ballots.vote(self.quorum, node, format!("{what}{id}"), token, what == "a") {

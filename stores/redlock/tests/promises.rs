@@ -14,7 +14,7 @@ use leasehold_core::store::{
     Ask, Inbox, Joined, Leave, Left, Note, Otherwise, Presence, Renewal, Renewed, Session,
 };
 use leasehold_core::view::Lost;
-use leasehold_core::{EntryId, Fence, Label, Lease, Name, SessionId, Want};
+use leasehold_core::{EntryId, Fence, Kind, Label, Lease, Name, SessionId, Want};
 use leasehold_testkit::proxy::Proxy;
 use leasehold_testkit::servers::{Independent, Redis};
 use leasehold_testkit::wait::{eventually, soon};
@@ -356,6 +356,29 @@ async fn a_force_release_reaches_the_holder_when_a_node_is_down() {
     assert_eq!(b.force_release("x", Some(held.token())).await.expect("a force release").len(), 1);
     assert_eq!(soon("the loss", held.lost()).await, Lost::Revoked);
     take(&b, "x").await.release().await.expect("a release");
+}
+
+/// One node is enough to tell the holder, and a quorum to remember it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_reaches_the_holder_when_a_node_is_down_and_is_seen_by_every_quorum() {
+    let servers = Independent::start(3);
+    let url = fresh_url(&servers);
+    let (a, b) = (client(&url, LONG).await, client(&url, LONG).await);
+    let (bare, name) = (session(&url).await, Name::new("x").expect("a name"));
+    let guard = take(&a, "x").await;
+    servers[2].kill();
+    assert_eq!(soon("a request", b.request_release("x", None)).await.expect("a quorum").len(), 1);
+    soon("the news", guard.release_requested()).await;
+    assert!(b.inspect("x").await.expect("a look").holders[0].release_requested);
+    guard.release().await.expect("a release");
+    let next = take(&b, "x").await;
+    assert!(!next.is_release_requested());
+    assert!(!a.inspect("x").await.expect("a look").holders[0].release_requested);
+    servers[1].kill();
+    let asked = soon("no quorum", bare.request_release(name, None)).await;
+    let error = asked.expect_err("one node is no quorum");
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    assert!(error.to_string().contains("no quorum"), "{error}");
 }
 
 /// Who waits is called when the lock is given back, long before it would look by itself.

@@ -1,4 +1,4 @@
-//! `leasehold release NAME --force`: takes a lock away from its holders, and says from whom.
+//! `leasehold release NAME --ask` asks the holders of a lock to give it back, `--force` takes it away from them; both say whom.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -14,21 +14,34 @@ use crate::output::{self, Look, Out};
 pub(crate) struct Plan {
     name: Name,
     token: Option<Token>,
-    ask: bool,
+    how: How,
+}
+
+/// How it is got back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Its holders are asked.
+    Ask,
+    /// It is taken away, after a look at whom from if the user has to say yes.
+    Take { confirm: bool },
 }
 
 impl Plan {
     pub(crate) fn of(args: Release) -> Result<Self, Failure> {
+        let (name, token) = (Name::new(args.name)?, args.token.map(Token));
+        if args.ask {
+            return Ok(Plan { name, token, how: How::Ask });
+        }
         if !args.force {
             let why = "a lock is given back by its holder; to take it away from somebody who may still work under it takes --force";
-            return Err(Failure::usage(why).advice("add --force if that is what you want"));
+            return Err(Failure::usage(why).advice("add --ask to ask for it, or --force to take it away"));
         }
         let on_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
         if !args.yes && !on_terminal {
             return Err(Failure::usage("there is no terminal to ask whether the lock may be taken away")
                 .advice("add --yes"));
         }
-        Ok(Plan { name: Name::new(args.name)?, token: args.token.map(Token), ask: !args.yes })
+        Ok(Plan { name, token, how: How::Take { confirm: !args.yes } })
     }
 }
 
@@ -38,7 +51,12 @@ pub(crate) async fn run(global: Global, plan: Plan) -> Done {
 
 async fn release(client: &Client, plan: Plan, format: Format) -> Done {
     let mut expected = plan.token;
-    if plan.ask {
+    if plan.how == How::Ask {
+        let asked = client.request_release(&plan.name, expected).await?;
+        report(&plan, &asked, format)?;
+        return Ok(Exit::OK);
+    }
+    if plan.how == (How::Take { confirm: true }) {
         let holders = client.inspect(&plan.name).await?.holders;
         if !holders.is_empty() && !confirmed(&plan.name, &holders).await? {
             return Err(Failure::new(Exit::REFUSED, "refused", "nothing was released, as you said"));
@@ -49,7 +67,7 @@ async fn release(client: &Client, plan: Plan, format: Format) -> Done {
         }
     }
     let taken = client.force_release(&plan.name, expected).await?;
-    report(&plan.name, &taken, format)?;
+    report(&plan, &taken, format)?;
     Ok(Exit::OK)
 }
 
@@ -69,20 +87,25 @@ async fn confirmed(name: &Name, holders: &[EntryView]) -> Result<bool, Failure> 
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-fn report(name: &Name, taken: &[EntryView], format: Format) -> io::Result<()> {
+/// Says who was asked, or whom it was taken from.
+fn report(plan: &Plan, whom: &[EntryView], format: Format) -> io::Result<()> {
     let mut out = Out::stdout();
+    let (field, done) = match plan.how {
+        How::Ask => ("asked", "asked"),
+        How::Take { .. } => ("released", "taken from"),
+    };
     match format {
         Format::Json => {
-            let released: Vec<_> = taken.iter().map(output::entry_json).collect();
-            out.json(&json!({ "name": name.as_str(), "released": released }))?;
+            let whom: Vec<_> = whom.iter().map(output::entry_json).collect();
+            out.json(&json!({ "name": plan.name.as_str(), field: whom }))?;
         }
         Format::Text => {
-            let name = out.paint(&output::printable(name.as_str()), Look::Name);
-            if taken.is_empty() {
+            let name = out.paint(&output::printable(plan.name.as_str()), Look::Name);
+            if whom.is_empty() {
                 out.line(&format!("{name}: nobody held it"))?;
             }
-            for entry in taken {
-                out.line(&format!("{name}: taken from {}", describe(entry)))?;
+            for entry in whom {
+                out.line(&format!("{name}: {done} {}", describe(entry)))?;
             }
         }
     }

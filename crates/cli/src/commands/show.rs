@@ -35,10 +35,18 @@ fn text(out: &mut Out, lock: &Snapshot) -> std::io::Result<()> {
     };
     let limit = lock.limit.map_or_else(String::new, |limit| format!(", {limit} permits in all"));
     out.line(&format!("{name}: {held}, {} waiting{limit}", lock.waiters.len()))?;
-    let held = lock.holders.iter().map(|entry| row(entry, Cell::new("held", Look::Good)));
+    let held = lock.holders.iter().map(|entry| row(entry, hold(entry)));
     let waiting = lock.waiters.iter().map(|entry| row(entry, place(entry)));
     let rows: Vec<_> = held.chain(waiting).collect();
     out.table(&["PLACE", "WHO", "WANT", "FOR", "TOKEN", "LEASE LEFT"], &rows)
+}
+
+fn hold(entry: &EntryView) -> Cell {
+    if entry.release_requested {
+        Cell::new("held, asked for", Look::Heading)
+    } else {
+        Cell::new("held", Look::Good)
+    }
 }
 
 fn place(entry: &EntryView) -> Cell {

@@ -1,4 +1,4 @@
-//! The real program, driven from outside on `file:` stores of its own.
+//! The real program, driven from outside on stores of its own: mostly `file:`.
 //!
 //! # Layout
 //!
@@ -8,6 +8,7 @@
 //! - `waiting`: busy, waiting, signals while waiting, order.
 //! - `group`: the process group: signals while running, what is left behind, a killed runner.
 //! - `loss`: the lock is taken away, or its lease ends.
+//! - `requests`: somebody asks for the lock back.
 //! - `views`: `ls`, `show`, `watch`, `release`, `stores`, `completions`, `man`; closed pipes; colours.
 //! - `doctor`: what is found about a store, and what that means for the exit code.
 //! - `terminal`: what differs on a terminal.
@@ -18,6 +19,7 @@ mod doctor;
 mod group;
 mod house;
 mod loss;
+mod requests;
 mod running;
 mod terminal;
 mod usage;

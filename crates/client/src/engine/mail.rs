@@ -33,6 +33,10 @@ impl Inbox for Mail {
                 let visit = engine.table.granted(&key, note.id, grant, None);
                 engine.settle(visit);
             }
+            News::ReleaseRequested => {
+                let visit = engine.table.release_requested(&key, note.id);
+                engine.settle(visit);
+            }
             News::Retry => engine.carry_out(vec![Action::Renew(Due::waiting(key, note.id))]),
             News::Gone(why) => {
                 let visit = engine.table.gone(&key, note.id, why);

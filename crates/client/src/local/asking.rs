@@ -21,6 +21,8 @@ pub(crate) struct Asking {
     pub(crate) first_call: bool,
     /// A grant that came while it was.
     pub(crate) early: Option<Grant>,
+    /// Somebody asks for the lock back: we hold it, and the answer that says so is still on its way.
+    pub(crate) release_requested: bool,
     /// When to look again.
     pub(crate) due: Tick,
     /// Since when the store does not answer, and how often it was tried.

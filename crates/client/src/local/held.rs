@@ -9,7 +9,7 @@ use super::asking::Asking;
 use super::hold::Hold;
 use super::lane::Scene;
 use super::waiter::Handed;
-use super::{Action, Due, SLOW_POLL};
+use super::{Action, Due, SLOW_POLL, drift};
 use crate::sync::Arc;
 
 pub(crate) struct Held {
@@ -26,6 +26,8 @@ pub(crate) struct Held {
     /// Others do: whoever comes now waits for the next entry.
     pub(super) closing: bool,
     pub(crate) due: Tick,
+    /// How long the store's last answer was good for. A store may be able to promise less at a time than a whole lease.
+    pub(super) lasts: Duration,
 }
 
 impl Held {
@@ -37,6 +39,9 @@ impl Held {
         scene: &Scene<'_>,
     ) -> Self {
         let due = next_renewal(lease, grant, asking.asked, scene.now);
+        if grant.release_requested || asking.release_requested {
+            hold.request_release();
+        }
         Held {
             hold,
             want: asking.want,
@@ -48,6 +53,7 @@ impl Held {
             refreshing: false,
             closing: false,
             due,
+            lasts: lasts(lease, grant),
         }
     }
 
@@ -60,24 +66,30 @@ impl Held {
         Handed { hold: self.hold.clone(), token }
     }
 
+    /// Whether the entry leaves when its present users are done, whoever waits here.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing || self.hold.is_release_requested()
+    }
+
     pub(super) fn in_budget(&self, scene: &Scene<'_>) -> bool {
         let budget = scene.rules.budget;
         !self.refreshing
-            && !self.closing
+            && !self.is_closing()
             && self.tokens.len > 0
             && self.handovers <= budget.handovers
             && scene.now.since(self.budget_from) < budget.time
     }
 
     pub(super) fn refresh(&mut self, scene: &mut Scene<'_>) {
-        if !self.closing && !std::mem::replace(&mut self.refreshing, true) {
+        if !self.is_closing() && !std::mem::replace(&mut self.refreshing, true) {
             let (id, token) = (self.hold.id, Some(self.highest));
             scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token, more_tokens: true }));
         }
     }
 
-    pub(super) fn renewed(&mut self, grant: Grant, asked: Tick, scene: &Scene<'_>) {
+    pub(super) fn renewed(&mut self, lease: &Lease, grant: Grant, asked: Tick, scene: &Scene<'_>) {
         self.hold.extend(grant, asked);
+        self.lasts = lasts(lease, grant);
         self.due = match grant.term {
             Term::For(d) => asked + d / 3,
             Term::Until(end) => end,
@@ -85,9 +97,16 @@ impl Held {
         };
     }
 
-    pub(super) fn try_again_soon(&mut self, lease: &Lease, scene: &Scene<'_>) {
-        let pause = (lease.length() / 15).clamp(Duration::from_millis(1), Duration::from_secs(1));
+    pub(super) fn try_again_soon(&mut self, scene: &Scene<'_>) {
+        let pause = (self.lasts / 15).clamp(Duration::from_millis(1), Duration::from_secs(1));
         self.due = self.due.min(scene.now + pause);
+    }
+}
+
+fn lasts(lease: &Lease, grant: Grant) -> Duration {
+    match grant.term {
+        Term::For(d) => d.min(lease.length()),
+        Term::Until(_) | Term::Open => lease.length(),
     }
 }
 
@@ -112,6 +131,8 @@ pub(super) fn fresh_hold(spare: &mut Option<Arc<Hold>>, asking: &Asking, grant: 
 fn next_renewal(lease: &Lease, grant: Grant, asked: Tick, now: Tick) -> Tick {
     match (lease, grant.term) {
         (_, Term::Open) => now + SLOW_POLL,
+        // A fixed lease that is longer than what the store can promise at a time has to be asked for again.
+        (Lease::Fixed(whole), Term::For(d)) if d + drift(d) < *whole => (asked + d / 3).max(now),
         (Lease::Fixed(_), _) => Tick::NEVER,
         (Lease::Kept(_), Term::For(d)) => (asked + d / 3).max(now),
         (Lease::Kept(_), Term::Until(end)) => end,

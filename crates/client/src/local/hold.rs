@@ -20,6 +20,8 @@ pub(crate) struct Hold {
     ended: AtomicU8,
     /// A writer that became a reader.
     downgraded: AtomicBool,
+    /// Somebody asked for the lock back.
+    release_requested: AtomicBool,
     changed: Notify,
 }
 
@@ -33,6 +35,7 @@ impl Hold {
             valid_until: AtomicU64::new(valid_until(grant, asked).0),
             ended: AtomicU8::new(GOOD),
             downgraded: AtomicBool::new(false),
+            release_requested: AtomicBool::new(false),
             changed: Notify::new(),
         }
     }
@@ -60,6 +63,31 @@ impl Hold {
 
     pub(crate) fn downgrade(&self) {
         self.downgraded.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_release_requested(&self) -> bool {
+        self.release_requested.load(Ordering::SeqCst)
+    }
+
+    /// Somebody asked for the lock back.
+    pub(crate) fn request_release(&self) {
+        if !self.release_requested.swap(true, Ordering::SeqCst) {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Resolves when somebody has asked for the lock back, and never otherwise.
+    pub(crate) async fn release_requested(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            if self.is_release_requested() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// It was given back: it can't be lost any more. Only called under the mutex of its lane, as [`lose`](Hold::lose) is, so a

@@ -110,6 +110,7 @@ impl World {
             let visit = match news {
                 News::Granted(grant) => self.tables[client].granted(&key, id, grant, None),
                 News::Gone(why) => self.tables[client].gone(&key, id, why),
+                News::ReleaseRequested => self.tables[client].release_requested(&key, id),
                 News::Retry => continue,
             };
             self.carry_out(client, visit.actions);
@@ -224,6 +225,12 @@ impl World {
         }
     }
 
+    /// Somebody asks the holders for the lock.
+    fn request(&self) {
+        self.at_store(|q, now, out| q.request_release(None, POLICY, now, out));
+        shuttle::thread::yield_now();
+    }
+
     fn must_be_empty(&self) {
         assert!(lock(&self.queue).is_idle(), "an entry stayed at the store");
         assert_eq!(self.tables.iter().map(Table::busy).sum::<usize>(), 0, "a lane stayed in a client");
@@ -270,6 +277,20 @@ fn a_cancelled_waiter_leaves_nothing_behind() {
                 world.cancelled_visit(at % 2, want);
             } else {
                 world.visit(at % 2, want, false);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_request_at_any_moment_leaves_nobody_waiting() {
+    explore(2, |world, at| {
+        for round in 0..3 {
+            let want = if (at + round) % 3 == 0 { Want::Exclusive } else { Want::Shared };
+            match (at, round) {
+                (3, _) => world.request(),
+                (0, 1) => world.cancelled_visit(0, want),
+                _ => world.visit(at % 2, want, false),
             }
         }
     });

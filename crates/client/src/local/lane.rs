@@ -203,8 +203,11 @@ impl Lane {
             }
             Stage::Held(held) if held.hold.id == id => {
                 if let Some(asked) = asked {
-                    held.renewed(grant, asked, scene);
+                    held.renewed(&self.terms.lease, grant, asked, scene);
                     self.after_refresh(grant, scene);
+                    if grant.release_requested {
+                        self.release_requested(id, scene);
+                    }
                 }
             }
             _ => return false,
@@ -256,7 +259,7 @@ impl Lane {
         let asking = match &mut self.stage {
             Stage::Asking(asking) if asking.id == id => asking,
             Stage::Held(held) if held.hold.id == id => {
-                held.try_again_soon(&self.terms.lease, scene);
+                held.try_again_soon(scene);
                 if held.refreshing && held.users == 0 {
                     // Nobody here can go on without the answer: give it back and queue again.
                     self.give_back(scene);
@@ -305,6 +308,23 @@ impl Lane {
         }
     }
 
+    /// Somebody asks for the lock back: whoever uses it here is told, and nobody else gets it from this entry. `false` if
+    /// nobody here knows it.
+    pub(crate) fn release_requested(&mut self, id: EntryId, scene: &mut Scene<'_>) -> bool {
+        match &mut self.stage {
+            Stage::Asking(asking) if asking.id == id => asking.release_requested = true,
+            Stage::Held(held) if held.hold.id == id => {
+                held.hold.request_release();
+                if held.users == 0 {
+                    // Nobody has it, only those who wait here for the store to say whether others do.
+                    self.give_back(scene);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
     /// A guard is given back.
     pub(crate) fn release(&mut self, hold: &Arc<Hold>, scene: &mut Scene<'_>) -> Released {
         let Stage::Held(held) = &mut self.stage else { return Released::NotHeld };
@@ -317,8 +337,8 @@ impl Lane {
         }
         let Some(next) = self.waiting.front() else { return self.take_out() };
         let fits = next.want == held.want
-            && !held.closing
-            && held.hold.valid_until().since(scene.now) > self.terms.lease.length() / 4;
+            && !held.is_closing()
+            && held.hold.valid_until().since(scene.now) > held.lasts / 4;
         if !fits {
             let out = self.take_out();
             self.ask_for_the_next(scene);
@@ -347,7 +367,9 @@ impl Lane {
         {
             held.want = Want::Shared;
             held.hold.downgrade();
-            self.hand_out(scene);
+            if !held.hold.is_release_requested() {
+                self.hand_out(scene);
+            }
         }
     }
 
@@ -451,7 +473,7 @@ impl Lane {
             return;
         }
         held.refreshing = false;
-        if grant.contended {
+        if grant.contended || grant.release_requested {
             held.closing = true;
             self.send_triers_away(scene.wakers);
             if matches!(&self.stage, Stage::Held(held) if held.users == 0) {
@@ -535,6 +557,7 @@ impl Lane {
             queued: false,
             first_call,
             early: None,
+            release_requested: false,
             due: scene.now + (scene.rules.lease / 3).min(scene.rules.retry_for),
             trouble: None,
             last_words: None,

@@ -204,6 +204,11 @@ impl Table {
         self.about(key, |lane, scene| lane.gone(id, why, scene))
     }
 
+    /// Somebody asks for the lock back.
+    pub(crate) fn release_requested(&self, key: &LaneKey, id: EntryId) -> Visit<bool> {
+        self.about(key, |lane, scene| lane.release_requested(id, scene))
+    }
+
     fn about(&self, key: &LaneKey, act: impl FnOnce(&mut Lane, &mut Scene<'_>) -> bool) -> Visit<bool> {
         self.visit(key, None, self.clock.now(), act).unwrap_or_else(|| Visit::in_vain(false))
     }

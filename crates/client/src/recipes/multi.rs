@@ -214,15 +214,17 @@ impl MultiGuard {
 
     /// Resolves when the first of the parts is lost.
     pub async fn lost(&self) -> Lost {
-        let mut losses: Vec<_> = self.guards.iter().map(|g| Box::pin(g.lost())).collect();
-        std::future::poll_fn(|cx| {
-            let lost = losses.iter_mut().find_map(|lost| match lost.as_mut().poll(cx) {
-                Poll::Ready(why) => Some(why),
-                Poll::Pending => None,
-            });
-            lost.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
+        first_of(self.guards.iter().map(Guard::lost)).await
+    }
+
+    /// Whether somebody asked for one of the parts back.
+    pub fn is_release_requested(&self) -> bool {
+        self.guards.iter().any(Guard::is_release_requested)
+    }
+
+    /// Resolves when somebody has asked for one of the parts back. As [`Guard::release_requested`].
+    pub async fn release_requested(&self) {
+        first_of(self.guards.iter().map(Guard::release_requested)).await;
     }
 
     /// As [`Guard::protect`], for all parts.
@@ -243,4 +245,17 @@ impl MultiGuard {
         }
         result
     }
+}
+
+/// The output of the first of these futures that ends.
+async fn first_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> T {
+    let mut futures: Vec<_> = futures.map(Box::pin).collect();
+    std::future::poll_fn(|cx| {
+        let first = futures.iter_mut().find_map(|future| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        });
+        first.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }

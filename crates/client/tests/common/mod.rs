@@ -146,6 +146,10 @@ impl Session for CountingSession {
         self.inner.clone().revoke(name, expected)
     }
 
+    fn request_release(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
+        self.inner.clone().request_release(name, expected)
+    }
+
     fn inspect(self: Arc<Self>, name: Name) -> Pending<Snapshot> {
         self.inner.clone().inspect(name)
     }

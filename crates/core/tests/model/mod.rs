@@ -39,6 +39,8 @@ pub(crate) struct Person {
     pub(crate) holds: bool,
     pub(crate) started: bool,
     pub(crate) ends: Option<Ms>,
+    /// Somebody asked for what it holds.
+    pub(crate) requested: bool,
 }
 
 /// What the model says must happen besides the answer.
@@ -46,6 +48,7 @@ pub(crate) struct Person {
 pub(crate) enum Told {
     Granted(u128),
     Gone(u128),
+    Requested(u128),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,8 +97,16 @@ impl Model {
         if matches!(asked.want, Want::Permits { of, .. } if self.limit.is_some_and(|limit| limit != of)) {
             return Answer::WrongLimit;
         }
-        let mut person =
-            Person { id, session, asked, want: asked.want, holds: false, started: false, ends: None };
+        let mut person = Person {
+            id,
+            session,
+            asked,
+            want: asked.want,
+            holds: false,
+            started: false,
+            ends: None,
+            requested: false,
+        };
         if self.has_room_for(asked.want) {
             self.start(&mut person, now);
             self.line.push(person);
@@ -162,6 +173,24 @@ impl Model {
     pub(crate) fn revoke(&mut self, only: Option<u128>, now: Ms, told: &mut Vec<Told>) {
         self.remove(told, |p| p.holds && only.is_none_or(|id| p.id == id));
         self.move_up(now, told);
+    }
+
+    /// Those who are asked if this one is meant, or all holders.
+    pub(crate) fn meant(&self, only: Option<u128>) -> Vec<u128> {
+        let meant = |p: &&Person| p.holds && only.is_none_or(|id| p.id == id);
+        self.line.iter().filter(meant).map(|p| p.id).collect()
+    }
+
+    /// Holders are asked for what they hold. Returns those that had not been asked before.
+    pub(crate) fn request(&mut self, only: Option<u128>, told: &mut Vec<Told>) -> Vec<u128> {
+        let mut news = Vec::new();
+        for p in self.line.iter_mut().filter(|p| p.holds && only.is_none_or(|id| p.id == id)) {
+            told.push(Told::Requested(p.id));
+            if !std::mem::replace(&mut p.requested, true) {
+                news.push(p.id);
+            }
+        }
+        news
     }
 
     pub(crate) fn session_gone(&mut self, session: u128, now: Ms, told: &mut Vec<Told>) {

@@ -74,6 +74,11 @@ impl Client {
         self.runtime.run(self.inner.force_release(name, expected))
     }
 
+    /// As [`leasehold::Client::request_release`](crate::Client::request_release).
+    pub fn request_release(&self, name: impl IntoName, expected: Option<Token>) -> Result<Vec<EntryView>> {
+        self.runtime.run(self.inner.request_release(name, expected))
+    }
+
     /// What happens from now on to locks whose names start with `prefix`.
     pub fn watch(&self, prefix: impl Into<String>) -> Result<Watch> {
         let inner = self.runtime.run(self.inner.watch(prefix))?;

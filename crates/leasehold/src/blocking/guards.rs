@@ -35,6 +35,11 @@ macro_rules! guard {
             pub fn lost_within(&self, time: Duration) -> Result<Option<Lost>> {
                 self.runtime.wait(async { tokio::time::timeout(time, self.lost()).await.ok() })
             }
+
+            /// Waits until somebody asks for the lock back, but no longer than `time`. Tells whether somebody did.
+            pub fn release_requested_within(&self, time: Duration) -> Result<bool> {
+                self.runtime.wait(async { tokio::time::timeout(time, self.release_requested()).await.is_ok() })
+            }
         }
 
         /// Everything that needs no waiting: token, name, validity.

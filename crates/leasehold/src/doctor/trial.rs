@@ -155,6 +155,7 @@ impl Trial {
                 News::Gone(why) => {
                     return Err(Error::new(Kind::Lost, format!("the place in the queue was lost: {why}")));
                 }
+                News::ReleaseRequested => {}
             }
         }
         Err(Error::new(Kind::Lost, "the session of the one who waited ended"))

@@ -42,6 +42,7 @@ pub mod names;
 pub mod order;
 pub mod read_write;
 pub mod reentrance;
+pub mod requests;
 pub mod semaphore;
 pub mod striped;
 pub mod tokens;

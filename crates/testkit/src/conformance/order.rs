@@ -1,7 +1,7 @@
 //! Who comes first is served first.
 
 use std::sync::{Arc, Mutex as StdMutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::poll;
 use leasehold_client::{Budget, Client};
@@ -10,7 +10,7 @@ use tokio::task::{JoinSet, yield_now};
 
 use super::{Boxed, granted, take, waiter};
 use crate::stage::Stage;
-use crate::wait::{eventually, not_yet, soon};
+use crate::wait::{PATIENCE, eventually, not_yet, soon};
 
 const MANY: usize = 500;
 
@@ -71,14 +71,20 @@ pub async fn waiters_that_gave_up_are_skipped_at_the_store(stage: Arc<Stage>) {
     let guard = take(&client, "x").await;
     let entered = Entered::default();
     let (mut passing, mut cancelled) = (JoinSet::new(), Vec::new());
+    let began = Instant::now();
+    let mut patience = Duration::ZERO;
     for place in 0..60 {
         let claim = pass_through(client.clone(), place, entered.clone());
         match place % 3 {
             0 => drop(passing.spawn(claim)),
             1 => cancelled.push(passing.spawn(claim)),
-            _ => drop(passing.spawn(give_up(client.clone(), Duration::from_millis(700)))),
+            _ => drop(passing.spawn(give_up(client.clone(), patience))),
         }
         stage.waiters("x", place + 1).await;
+        if place == 1 {
+            // Nobody gives up before all are in, on however slow a machine: three times as long as that should take.
+            patience = Duration::from_millis(2500).max(began.elapsed() * 90).min(PATIENCE / 2);
+        }
     }
     cancelled.iter().for_each(|task| task.abort());
     stage.waiters("x", 20).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_client::{Client, Guard, Owner};
+use leasehold_client::{Budget, Client, Guard, Owner};
 use leasehold_core::{Fence, Order, Token};
 use tokio::task::JoinSet;
 
@@ -49,7 +49,10 @@ async fn by_itself(client: &Client, rising: &mut Rising, shared: bool) {
 /// Scenario 12.
 pub async fn tokens_rise_on_every_kind_of_grant(stage: Arc<Stage>) {
     let mut rising = Rising(Token(0));
-    let (local, direct) = (stage.client("local").await, stage.direct("direct").await);
+    // A budget that no slow store uses up: the hand-over below has to be a local one.
+    let budget = Budget { handovers: 1024, time: Duration::from_secs(60) };
+    let local = stage.open(Client::builder().label("local").local_queue(budget)).await;
+    let direct = stage.direct("direct").await;
     for client in [&local, &direct, &local] {
         by_itself(client, &mut rising, stage.traits().shared).await;
     }

@@ -59,6 +59,23 @@ fn a_lost_note_of_a_revocation_is_found_by_the_renewal() {
 }
 
 #[test]
+fn a_lost_note_of_a_request_is_found_by_the_renewal() {
+    on_a_faulty_store(|scene| async move {
+        for client in scene.weak_ones().await {
+            let guard = lock(&client.mutex("x")).await;
+            scene.faulty.lose_notes(1);
+            let asked = scene.stage.observer().request_release("x", None).await.expect("a request");
+            assert_eq!((asked.len(), scene.faulty.planned()), (1, 0), "the note was lost");
+            assert!(!guard.is_release_requested());
+            let since = Instant::now();
+            soon("the request", guard.release_requested()).await;
+            assert!(since.elapsed() < LEASE, "it took {:?}", since.elapsed());
+            guard.release().await.expect("a release");
+        }
+    });
+}
+
+#[test]
 fn many_that_barge_get_in_though_half_of_the_notes_are_lost() {
     on_a_faulty_store(|scene| async move {
         let [_, direct] = scene.weak_ones().await;

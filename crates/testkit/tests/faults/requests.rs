@@ -298,6 +298,13 @@ fn questions_are_asked_again() {
             client.inspect("x").await.expect("a look");
             scene.faulty.next(Op::Revoke, fault);
             assert_eq!(client.force_release("x", None).await.expect("a force release"), []);
+            scene.faulty.next(Op::RequestRelease, fault);
+            assert_eq!(client.request_release("x", None).await.expect("a request"), []);
+            let guard = lock(&client.mutex("y")).await;
+            scene.faulty.next(Op::RequestRelease, fault);
+            assert_eq!(client.request_release("y", None).await.expect("a request").len(), 1);
+            soon("the request", guard.release_requested()).await;
+            guard.release().await.expect("a release");
             scene.faulty.next(Op::List, fault);
             assert!(client.list("").next().await.is_none());
         }

@@ -55,6 +55,8 @@ pub struct Lock {
     pub session: String,
     /// The last attempt that it was taken away from.
     pub revoked: Option<Attempt>,
+    /// The last attempt that was asked to give it back.
+    pub asked: Option<Attempt>,
     /// Whose turn it is, and until when.
     pub turn: Option<(u64, u64)>,
     /// Those that wait, in the order in which they will be told.
@@ -103,6 +105,8 @@ pub enum Told {
     Turn(String, u64),
     /// The lock was taken away from this attempt: to its session.
     Revoked(String, Attempt),
+    /// Somebody asks this attempt for the lock: to its session.
+    Asked(String, Attempt),
     /// To those that watch: what happened, to which attempt, with which token.
     Holder(char, Attempt, u64),
     /// To those that watch: what happened to an entry that waits.
@@ -166,6 +170,8 @@ pub enum Extended {
         contended: bool,
         /// For how long, in milliseconds.
         rest: u64,
+        /// Whether somebody asked for it back.
+        asked: bool,
     },
     /// Its time was over.
     Expired,
@@ -347,7 +353,8 @@ impl Node {
         marker.longest = marker.longest.max(ask.ttl);
         let contended = lock.first_besides(now, Some(ask.id.entry), out).is_some();
         let rest = (lock.ends - now.micros) / 1000;
-        Extended::Owned { x: owner.x, counted: owner.counted, contended, rest }
+        let asked = lock.asked == Some(ask.id);
+        Extended::Owned { x: owner.x, counted: owner.counted, contended, rest, asked }
     }
 
     /// An entry gives back, gives up or goes away.
@@ -395,6 +402,17 @@ impl Node {
         lock.revoked = Some(id);
         out.push(Told::Revoked(lock.session.clone(), id));
         lock.call_the_next(now, out);
+        true
+    }
+
+    /// Asks an attempt to give the lock back.
+    pub fn request(&mut self, now: Now<'_>, name: &str, id: Attempt, out: &mut Vec<Told>) -> bool {
+        let Ok((_, lock)) = self.lock(now, name, out) else { return false };
+        let Some(owner) = lock.seat.owner.filter(|owner| owner.id == id) else { return false };
+        if lock.asked.replace(id) != Some(id) {
+            out.push(Told::Holder('p', id, owner.x));
+        }
+        out.push(Told::Asked(lock.session.clone(), id));
         true
     }
 }

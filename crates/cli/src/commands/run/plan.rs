@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use leasehold::{Name, Want};
 
-use crate::args::{self, Format, OnLost};
+use rustix::process::Signal;
+
+use crate::args::{self, Format, OnLost, OnRequest};
 use crate::exit::Failure;
 
 /// The time between SIGTERM and SIGKILL if none was given.
@@ -23,6 +25,8 @@ pub(crate) struct Plan {
     /// The length of a lease that ends by itself.
     pub(crate) lease: Option<Duration>,
     pub(crate) on_lost: OnLost,
+    /// What the command is sent when somebody asks for the lock back.
+    pub(crate) on_request: Option<Signal>,
     pub(crate) grace: Duration,
     pub(crate) min_hold: Duration,
     pub(crate) max_hold: Option<Duration>,
@@ -65,6 +69,14 @@ impl Plan {
             order,
             lease: args.lease,
             on_lost: args.on_lost,
+            on_request: match args.on_request {
+                OnRequest::Note => None,
+                OnRequest::Hup => Some(Signal::HUP),
+                OnRequest::Int => Some(Signal::INT),
+                OnRequest::Term => Some(Signal::TERM),
+                OnRequest::Usr1 => Some(Signal::USR1),
+                OnRequest::Usr2 => Some(Signal::USR2),
+            },
             grace: args.grace.unwrap_or_else(|| args.lease.map_or(GRACE, |lease| GRACE.min(lease / 5))),
             min_hold: args.min_hold.unwrap_or_default(),
             max_hold: args.max_hold,

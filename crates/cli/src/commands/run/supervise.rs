@@ -50,6 +50,7 @@ pub(crate) struct Supervisor<'a> {
     began: Instant,
     stop: Option<Stop>,
     lost: bool,
+    requested: bool,
     told_to_end: bool,
     warned: bool,
     pause: Duration,
@@ -86,6 +87,7 @@ impl<'a> Supervisor<'a> {
             began,
             stop: None,
             lost: false,
+            requested: false,
             told_to_end: false,
             warned: false,
             pause: FIRST_LOOK,
@@ -95,7 +97,7 @@ impl<'a> Supervisor<'a> {
     /// Returns when the whole group is gone.
     pub(crate) async fn until_gone(mut self, held: &MultiGuard, signals: &mut Signals) -> Outcome {
         let spawned = Instant::now();
-        let mut lost = pin!(held.lost());
+        let (mut lost, mut requested) = (pin!(held.lost()), pin!(held.release_requested()));
         while !self.group.is_gone() {
             let guard_at = spawned + GUARD_AFTER;
             let next = self.next_look(held, guard_at);
@@ -103,6 +105,7 @@ impl<'a> Supervisor<'a> {
                 biased;
                 signal = signals.next() => self.on_signal(signal),
                 why = &mut lost, if !self.lost => self.on_lost(why),
+                () = &mut requested, if !self.requested => self.on_request(),
                 () = sleep_until(next) => self.on_time(held, guard_at),
             }
         }
@@ -201,6 +204,24 @@ impl<'a> Supervisor<'a> {
             OnLost::Term => {
                 self.say_lost(&format!("was lost ({why})"));
                 self.stop(Why::Lost, now + self.plan.grace);
+            }
+        }
+    }
+
+    /// Somebody asks for the lock back. The lock stays ours until the group is gone, so the command may take its time.
+    fn on_request(&mut self) {
+        self.requested = true;
+        if self.stop.is_some() || self.lost {
+            return;
+        }
+        let what = format!("somebody asks for {} back", self.lock());
+        match self.plan.on_request {
+            None => self.warn("requested", format!("{what}; the command runs on")),
+            Some(signal) => {
+                self.warn("requested", format!("{what}; the command is sent signal {}", signal.as_raw()));
+                self.signal(signal);
+                // A stopped process can't hear it.
+                self.signal(Signal::CONT);
             }
         }
     }
