@@ -157,7 +157,7 @@ where
 
 /// Has the server know the scripts: else a fault would only hit the answer that it does not.
 async fn warm_up(stage: &Stage, server: &Redis) {
-    let short = Duration::from_millis(60);
+    let short = Duration::from_millis(600);
     let guard = lock(&stage.open(Client::builder().default_lease(short)).await.mutex("warm")).await;
     let before = server.calls("evalsha");
     eventually("it was renewed", || async {
