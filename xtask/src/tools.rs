@@ -5,7 +5,7 @@ use crate::sh::{self, Cmd, Done};
 /// A program from outside that a task runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// How it is called.
+    /// How it is called, or the whole path of a file that is not called by name.
     pub(crate) name: &'static str,
     /// The Debian package that it comes in.
     pub(crate) package: &'static str,
@@ -17,6 +17,27 @@ pub(crate) struct Program {
 pub(crate) const FOR_TESTS: &[Program] = &[
     Program { name: "redis-server", package: "redis-server", used_for: "tests against real Redis servers" },
     Program { name: "redis-cli", package: "redis-tools", used_for: "looking at a Redis server through TLS" },
+    Program {
+        name: "java",
+        package: "default-jre-headless",
+        used_for: "tests against real ZooKeeper servers",
+    },
+    // The library has the server in it. The package `zookeeper` would add a user and a graphical Java.
+    Program {
+        name: "/usr/share/java/zookeeper.jar",
+        package: "libzookeeper-java",
+        used_for: "tests against real ZooKeeper servers",
+    },
+    // The server's programs have their version in their path; this file comes with whatever version it is.
+    Program {
+        name: "/usr/share/doc/postgresql/copyright",
+        package: "postgresql",
+        used_for: "tests against real PostgreSQL servers",
+    },
+    Program { name: "pgbouncer", package: "pgbouncer", used_for: "tests of PostgreSQL behind a pooler" },
+    Program { name: "mariadbd", package: "mariadb-server", used_for: "tests against real MariaDB servers" },
+    Program { name: "mariadb", package: "mariadb-client", used_for: "looking at a MariaDB server" },
+    Program { name: "openssl", package: "openssl", used_for: "looking at a ZooKeeper server through TLS" },
     Program {
         name: "setpriv",
         package: "util-linux",
@@ -103,7 +124,8 @@ mod tests {
 
     #[test]
     fn nothing_is_done_when_all_is_there() {
-        ensure(&[Program { name: "sh", package: "dash", used_for: "this test" }]).unwrap();
+        let by_name = Program { name: "sh", package: "dash", used_for: "this test" };
+        ensure(&[by_name, Program { name: "/bin/sh", ..by_name }]).unwrap();
     }
 
     #[test]

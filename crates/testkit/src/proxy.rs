@@ -12,30 +12,46 @@
 //! proxy.lose_answer_to(b"EVALSHA"); // it happens, and the client hears nothing of it
 //! ```
 //!
+//! In front of ZooKeeper, a request can be named by its number in the protocol, and requests are counted by it:
+//!
+//! ```no_run
+//! use leasehold_testkit::proxy::Proxy;
+//! use leasehold_testkit::servers::zookeeper::jute::op;
+//! use leasehold_testkit::servers::{ZooKeeper, ZooKeeperOptions};
+//!
+//! let server = ZooKeeper::start(ZooKeeperOptions::new());
+//! let proxy = Proxy::to_zookeeper(server.address());
+//! proxy.lose_answer_to(op::CREATE2);
+//! proxy.cut_before((op::DELETE, "/locks/orders"));
+//! assert_eq!(proxy.requests_of(op::CREATE2), 0);
+//! ```
+//!
 //! # Limits
 //!
-//! The proxy reads RESP to tell one command from the next. It forwards whole commands and whole answers, so it doesn't show a
-//! client half an answer (except in [`drip`](Proxy::drip)). Answers are counted to find the one that is lost; on a connection
-//! that subscribes in RESP2, where messages look like answers, an earlier one than meant may be lost. A stream that is not RESP
+//! The proxy reads RESP, or Jute for ZooKeeper, to tell one request from the next. It forwards whole commands and whole answers, so it doesn't show a
+//! client half an answer (except in [`drip`](Proxy::drip)). Answers of Redis are counted to find the one that is lost; on a connection
+//! that subscribes in RESP2, where messages look like answers, an earlier one than meant may be lost. A stream in another language
 //! (TLS, other servers) passes as it comes: then a "request" is whatever one read gave, and none is counted.
 //!
 //! # Layout
 //!
-//! - `frames`: cuts a stream into commands and answers.
+//! - `frames`: cuts a stream into requests and answers.
 //! - `relay`: what happens to the bytes of one connection.
 
 mod frames;
 mod relay;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 
+use self::frames::{Frame, Language};
 use crate::servers::{Port, until};
 
 /// What is done to all that passes.
@@ -63,10 +79,48 @@ enum Fault {
     LoseAnswer,
 }
 
+/// Which request is meant: by bytes in it (a command, a key, a path, a part of an argument), by its number in the protocol
+/// of ZooKeeper, or by both.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    op: Option<i32>,
+    containing: Vec<u8>,
+}
+
+impl Wanted {
+    fn is(&self, request: &Frame) -> bool {
+        let op = request.head.map(|head| head.op);
+        (self.op.is_none() || self.op == op) && contains(&request.bytes, &self.containing)
+    }
+}
+
+impl From<&[u8]> for Wanted {
+    fn from(containing: &[u8]) -> Self {
+        Wanted { op: None, containing: containing.to_owned() }
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Wanted {
+    fn from(containing: &[u8; N]) -> Self {
+        containing.as_slice().into()
+    }
+}
+
+impl From<i32> for Wanted {
+    fn from(op: i32) -> Self {
+        Wanted { op: Some(op), containing: Vec::new() }
+    }
+}
+
+impl From<(i32, &str)> for Wanted {
+    fn from((op, containing): (i32, &str)) -> Self {
+        Wanted { op: Some(op), containing: containing.into() }
+    }
+}
+
 /// A fault that waits for its request.
 struct Plan {
-    /// Only a request that contains this.
-    containing: Vec<u8>,
+    wanted: Wanted,
     /// So many of them pass before.
     spare: usize,
     fault: Fault,
@@ -76,6 +130,8 @@ struct Plan {
 struct Counters {
     connections: AtomicU64,
     requests: AtomicU64,
+    /// By their numbers in the protocol of ZooKeeper.
+    by_op: Mutex<BTreeMap<i32, u64>>,
     answers: AtomicU64,
     bytes_to_server: AtomicU64,
     bytes_to_client: AtomicU64,
@@ -88,7 +144,7 @@ struct Counters {
 pub struct Traffic {
     /// Connections that were accepted.
     pub connections: u64,
-    /// Commands that went to the server.
+    /// Requests that went to the server.
     pub requests: u64,
     /// Answers that went to a client.
     pub answers: u64,
@@ -104,6 +160,7 @@ pub struct Traffic {
 
 struct Shared {
     target: SocketAddr,
+    language: Language,
     mode: watch::Sender<Mode>,
     /// Every open connection listens to it. A cut tells those, and puts a new one in its place for those who come after.
     cut: Mutex<watch::Sender<()>>,
@@ -114,9 +171,9 @@ struct Shared {
 
 impl Shared {
     /// The fault that was planned for this request. It happens once.
-    fn fault_for(&self, request: &[u8]) -> Option<Fault> {
+    fn fault_for(&self, request: &Frame) -> Option<Fault> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |plan: &Plan| contains(request, &plan.containing);
+        let fits = |plan: &Plan| plan.wanted.is(request);
         let mut chosen = None;
         for (at, plan) in plans.iter_mut().enumerate().filter(|(_, plan)| fits(plan)) {
             match plan.spare.checked_sub(1) {
@@ -125,6 +182,17 @@ impl Shared {
             }
         }
         chosen.map(|at| plans.remove(at).fault)
+    }
+
+    fn count(&self, request: &Frame) {
+        self.traffic.requests.fetch_add(1, Relaxed);
+        if let Some(head) = request.head {
+            *self.by_op().entry(head.op).or_default() += 1;
+        }
+    }
+
+    fn by_op(&self) -> MutexGuard<'_, BTreeMap<i32, u64>> {
+        self.traffic.by_op.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -141,12 +209,22 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy on a free loopback port. The server needn't be there yet.
+    /// A proxy on a free loopback port, in front of Redis. The server needn't be there yet.
     pub fn start(target: SocketAddr) -> Proxy {
+        Self::speaking(Language::Redis, target)
+    }
+
+    /// The same in front of ZooKeeper.
+    pub fn to_zookeeper(target: SocketAddr) -> Proxy {
+        Self::speaking(Language::ZooKeeper, target)
+    }
+
+    fn speaking(language: Language, target: SocketAddr) -> Proxy {
         let port = Port::reserve();
         let address = port.address();
         let shared = Arc::new(Shared {
             target,
+            language,
             mode: watch::Sender::new(Mode::Pass),
             cut: Mutex::default(),
             plans: Mutex::default(),
@@ -224,28 +302,28 @@ impl Proxy {
 
     /// When the next request comes, its connection is reset and the server never sees it. Once.
     pub fn cut_before_request(&self) {
-        self.plan(Fault::CutBefore, b"", 0);
+        self.plan(Fault::CutBefore, Wanted::default(), 0);
     }
 
-    /// The same for the next request that contains these bytes: a command, a key, a part of an argument.
-    pub fn cut_before(&self, containing: &[u8]) {
-        self.plan(Fault::CutBefore, containing, 0);
+    /// The same for the next request of this kind.
+    pub fn cut_before(&self, wanted: impl Into<Wanted>) {
+        self.plan(Fault::CutBefore, wanted, 0);
     }
 
     /// The next request reaches the server; when the server answers, the connection is reset instead. Once.
     pub fn lose_next_answer(&self) {
-        self.plan(Fault::LoseAnswer, b"", 0);
+        self.plan(Fault::LoseAnswer, Wanted::default(), 0);
     }
 
     /// The same after `n` more requests, which are answered.
     pub fn lose_answers_after(&self, n: usize) {
-        self.plan(Fault::LoseAnswer, b"", n);
+        self.plan(Fault::LoseAnswer, Wanted::default(), n);
     }
 
-    /// The same for the next request that contains these bytes. Answers to requests before it on the same connection still
-    /// arrive; those after it are lost with the connection.
-    pub fn lose_answer_to(&self, containing: &[u8]) {
-        self.plan(Fault::LoseAnswer, containing, 0);
+    /// The same for the next request of this kind. Answers to requests before it on the same connection still arrive; those
+    /// after it are lost with the connection.
+    pub fn lose_answer_to(&self, wanted: impl Into<Wanted>) {
+        self.plan(Fault::LoseAnswer, wanted, 0);
     }
 
     /// How many planned faults still wait for their request.
@@ -253,9 +331,20 @@ impl Proxy {
         self.plans().len()
     }
 
-    /// How many commands went to the server so far.
+    /// How many requests went to the server so far.
     pub fn requests(&self) -> u64 {
         self.traffic().requests
+    }
+
+    /// How many requests with this number in the protocol of ZooKeeper went to the server so far. Those inside a
+    /// transaction are one with it.
+    pub fn requests_of(&self, op: i32) -> u64 {
+        self.shared.by_op().get(&op).copied().unwrap_or(0)
+    }
+
+    /// The same for all numbers that came.
+    pub fn requests_by_op(&self) -> BTreeMap<i32, u64> {
+        self.shared.by_op().clone()
     }
 
     /// How many connections are open.
@@ -277,12 +366,12 @@ impl Proxy {
         }
     }
 
-    fn plans(&self) -> std::sync::MutexGuard<'_, Vec<Plan>> {
+    fn plans(&self) -> MutexGuard<'_, Vec<Plan>> {
         self.shared.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn plan(&self, fault: Fault, containing: &[u8], spare: usize) {
-        self.plans().push(Plan { containing: containing.to_owned(), spare, fault });
+    fn plan(&self, fault: Fault, wanted: impl Into<Wanted>, spare: usize) {
+        self.plans().push(Plan { wanted: wanted.into(), spare, fault });
     }
 
     fn set(&self, mode: Mode) {

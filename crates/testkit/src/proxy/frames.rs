@@ -1,103 +1,111 @@
-//! A stream of bytes cut into commands and answers of Redis (RESP2 and RESP3).
+//! A stream of bytes cut into requests and answers.
+//!
+//! # Layout
+//!
+//! - `resp`: the language of Redis.
+//! - `jute`: the language of ZooKeeper.
+
+mod jute;
+mod resp;
+
+use self::jute::Jute;
+use self::resp::Resp;
+
+/// What is spoken on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Language {
+    Redis,
+    ZooKeeper,
+}
+
+/// Who sends a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Server,
+}
 
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// A command, or the answer to one.
+    /// A request, or the answer to one.
     Value,
-    /// Something that the server says unasked (RESP3).
+    /// Something that the server says unasked.
     Push,
-    /// Some bytes of a stream that is not RESP, or no longer.
+    /// Some bytes of a stream in another language, or in one no longer.
     Raw,
 }
 
-/// One whole value at the top level, with all that is inside it.
+/// What stands before a request or an answer, in a language that has such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    /// The same in a request and in its answer.
+    pub(super) number: i32,
+    /// What is asked for; 0 in an answer.
+    pub(super) op: i32,
+}
+
+/// One whole request or answer, with all that is inside it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) sort: Sort,
+    pub(super) head: Option<Head>,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Collects bytes until a value is whole.
-#[derive(Default)]
+/// How long the next frame is, and what.
+struct Extent {
+    length: usize,
+    sort: Sort,
+    head: Option<Head>,
+}
+
+/// The stream is in another language.
+struct NotSpoken;
+
+/// Collects bytes until a frame is whole.
 pub(super) struct Frames {
     buffer: Vec<u8>,
-    /// How much of the buffer was looked at.
-    seen: usize,
-    /// How many values are missing until the one at the top level is whole. None before it begins.
-    missing: Option<u64>,
-    raw: bool,
+    scanner: Scanner,
+}
+
+enum Scanner {
+    Resp(Resp),
+    Jute(Jute),
+    Raw,
 }
 
 impl Frames {
+    pub(super) fn new(language: Language, side: Side) -> Frames {
+        let scanner = match language {
+            Language::Redis => Scanner::Resp(Resp::default()),
+            Language::ZooKeeper => Scanner::Jute(Jute::new(side)),
+        };
+        Frames { buffer: Vec::new(), scanner }
+    }
+
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole value, if there is one.
+    /// The next whole frame, if there is one.
     pub(super) fn next(&mut self) -> Option<Frame> {
-        if !self.raw && !self.buffer.is_empty() {
-            let push = self.buffer[0] == b'>';
-            match self.scan() {
-                Ok(true) => return Some(self.take(if push { Sort::Push } else { Sort::Value })),
-                Ok(false) => return None,
-                Err(NotResp) => (self.raw, self.seen) = (true, self.buffer.len()),
-            }
+        if self.buffer.is_empty() {
+            return None;
         }
-        self.seen = self.buffer.len();
-        (self.raw && self.seen > 0).then(|| self.take(Sort::Raw))
-    }
-
-    fn take(&mut self, sort: Sort) -> Frame {
-        let rest = self.buffer.split_off(self.seen);
+        let found = match &mut self.scanner {
+            Scanner::Resp(resp) => resp.scan(&self.buffer),
+            Scanner::Jute(jute) => jute.scan(&self.buffer),
+            Scanner::Raw => Err(NotSpoken),
+        };
+        let extent = found.unwrap_or_else(|NotSpoken| {
+            self.scanner = Scanner::Raw;
+            Some(Extent { length: self.buffer.len(), sort: Sort::Raw, head: None })
+        })?;
+        let rest = self.buffer.split_off(extent.length);
         let bytes = std::mem::replace(&mut self.buffer, rest);
-        self.seen = 0;
-        self.missing = None;
-        Frame { sort, bytes }
+        Some(Frame { sort: extent.sort, head: extent.head, bytes })
     }
-
-    /// Goes on as far as it can. True if a value is whole.
-    fn scan(&mut self) -> Result<bool, NotResp> {
-        loop {
-            let missing = self.missing.unwrap_or(1);
-            if missing == 0 {
-                return Ok(true);
-            }
-            let Some((length, missing)) = step(&self.buffer[self.seen..], missing)? else { return Ok(false) };
-            self.seen += length;
-            self.missing = Some(missing);
-        }
-    }
-}
-
-struct NotResp;
-
-/// Reads one head, with the text that belongs to it: how long it is, and how many values are missing after it. None if it is
-/// not whole yet.
-fn step(bytes: &[u8], missing: u64) -> Result<Option<(usize, u64)>, NotResp> {
-    let Some(&sort) = bytes.first() else { return Ok(None) };
-    if !b"*$+-:_,#(!=%~>|".contains(&sort) {
-        return Err(NotResp);
-    }
-    let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
-    let head = end + 2;
-    let count = || -> Result<u64, NotResp> {
-        let text = std::str::from_utf8(&bytes[1..end]).map_err(|_| NotResp)?;
-        // A length of -1 is the null of RESP2: nothing follows.
-        text.parse::<i64>().map(|count| count.max(0) as u64).map_err(|_| NotResp)
-    };
-    Ok(match sort {
-        b'*' | b'~' | b'>' => Some((head, missing - 1 + count()?)),
-        b'%' => Some((head, missing - 1 + 2 * count()?)),
-        // An attribute stands before the value that it belongs to.
-        b'|' => Some((head, missing + 2 * count()?)),
-        b'$' | b'!' | b'=' if &bytes[1..end] == b"-1" => Some((head, missing - 1)),
-        b'$' | b'!' | b'=' => {
-            let whole = head + count()? as usize + 2;
-            (bytes.len() >= whole).then_some((whole, missing - 1))
-        }
-        _ => Some((head, missing - 1)),
-    })
 }
 
 #[cfg(test)]
@@ -106,7 +114,7 @@ mod tests {
 
     /// The frames of a stream, however its bytes arrive.
     fn cut(stream: &[u8], at_once: usize) -> Vec<(Sort, String)> {
-        let mut frames = Frames::default();
+        let mut frames = Frames::new(Language::Redis, Side::Client);
         let mut found = Vec::new();
         for bytes in stream.chunks(at_once) {
             frames.feed(bytes);
@@ -150,5 +158,46 @@ mod tests {
             cut(b"\x16\x03\x01abcdef", 5),
             [(Sort::Raw, "\x16\x03\x01ab".to_owned()), (Sort::Raw, "cdef".to_owned())]
         );
+    }
+
+    /// A message as ZooKeeper frames it.
+    fn message(parts: &[i32]) -> Vec<u8> {
+        let body: Vec<u8> = parts.iter().flat_map(|part| part.to_be_bytes()).collect();
+        [&(body.len() as i32).to_be_bytes(), &body[..]].concat()
+    }
+
+    #[test]
+    fn requests_of_zookeeper_are_found_however_their_bytes_arrive() {
+        let messages = [message(&[0, 0, 0]), message(&[1, 15, 7]), message(&[-2, 11]), message(&[2, -11])];
+        let stream = messages.concat();
+        for at_once in 1..stream.len() {
+            let mut frames = Frames::new(Language::ZooKeeper, Side::Client);
+            let mut found = Vec::new();
+            for bytes in stream.chunks(at_once) {
+                frames.feed(bytes);
+                found.extend(std::iter::from_fn(|| frames.next()));
+            }
+            assert!(found.iter().all(|frame| frame.sort == Sort::Value));
+            let heads =
+                found.iter().map(|frame| frame.head.expect("a head")).map(|head| (head.number, head.op));
+            assert_eq!(heads.collect::<Vec<_>>(), [(0, 0), (1, 15), (-2, 11), (2, -11)]);
+            assert_eq!(found.into_iter().flat_map(|frame| frame.bytes).collect::<Vec<_>>(), stream);
+        }
+    }
+
+    #[test]
+    fn what_zookeeper_says_unasked_is_told_apart() {
+        let mut frames = Frames::new(Language::ZooKeeper, Side::Server);
+        frames.feed(&[message(&[-1, 0]), message(&[-1, 0, 5]), message(&[1, 0, 5])].concat());
+        let sorts: Vec<Sort> = std::iter::from_fn(|| frames.next()).map(|frame| frame.sort).collect();
+        // The first one makes the session, whatever stands in it.
+        assert_eq!(sorts, [Sort::Value, Sort::Push, Sort::Value]);
+    }
+
+    #[test]
+    fn a_four_letter_word_passes_as_it_comes() {
+        let mut frames = Frames::new(Language::ZooKeeper, Side::Client);
+        frames.feed(b"srvr");
+        assert_eq!(frames.next().map(|frame| (frame.sort, frame.bytes)), Some((Sort::Raw, b"srvr".to_vec())));
     }
 }

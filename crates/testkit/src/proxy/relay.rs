@@ -1,5 +1,6 @@
 //! What happens to the bytes of one connection.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::frames::{Frame, Frames, Sort};
+use super::frames::{Frame, Frames, Head, Side, Sort};
 use super::{Fault, Mode, Shared};
 
 /// How many frames may be under way in one direction; more stay in the sockets.
@@ -37,10 +38,24 @@ fn way() -> (mpsc::Sender<Parcel>, mpsc::Receiver<Parcel>) {
 /// Which answers of one connection are lost, and everything with them.
 #[derive(Default)]
 struct Ledger {
-    /// Commands that went to the server.
+    /// Requests that went to the server.
     asked: AtomicU64,
-    /// One more than the number of the command whose answer is lost; 0 if none is.
-    lost: AtomicU64,
+    /// The request whose answer is lost, if any: which one it was, from 1 on, and its head.
+    lost: OnceLock<(u64, Option<Head>)>,
+}
+
+impl Ledger {
+    /// Whether this answer, the so-manyth, is the lost one. Where answers have numbers they needn't come in order: an
+    /// answer to a ping may overtake.
+    fn loses(&self, answer: &Frame, at: u64) -> bool {
+        let Some((lost, asked)) = self.lost.get() else { return false };
+        match (answer.sort, asked, answer.head) {
+            (Sort::Raw, _, _) => true,
+            (Sort::Push, _, _) => false,
+            (Sort::Value, Some(asked), Some(answered)) => asked.number == answered.number,
+            (Sort::Value, _, _) => at >= *lost,
+        }
+    }
 }
 
 /// Serves one connection until it ends or is cut.
@@ -79,9 +94,9 @@ async fn relay(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) 
     let ledger = Ledger::default();
     let traffic = &shared.traffic;
     tokio::try_join!(
-        take(from_client, requests, shared, &traffic.reads_from_client),
+        take(Side::Client, from_client, requests, shared, &traffic.reads_from_client),
         ask(request, to_server, shared, &ledger),
-        take(from_server, answers, shared, &traffic.reads_from_server),
+        take(Side::Server, from_server, answers, shared, &traffic.reads_from_server),
         give(answer, to_client, shared, &ledger),
     )?;
     Ok(())
@@ -89,12 +104,13 @@ async fn relay(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) 
 
 /// Reads one side to its end.
 async fn take(
+    side: Side,
     mut from: ReadHalf<'_>,
     way: mpsc::Sender<Parcel>,
     shared: &Shared,
     reads: &AtomicU64,
 ) -> Result<(), Reset> {
-    let mut frames = Frames::default();
+    let mut frames = Frames::new(shared.language, side);
     let mut buffer = vec![0; 16 * 1024];
     loop {
         let length = from.read(&mut buffer).await?;
@@ -126,17 +142,17 @@ async fn ask(
         let _ = mode.wait_for(|mode| *mode != Mode::Hang).await;
         let is_command = frame.sort != Sort::Raw;
         let number = ledger.asked.load(Relaxed) + 1;
-        match shared.fault_for(&frame.bytes) {
+        match shared.fault_for(&frame) {
             Some(Fault::CutBefore) => return Err(Reset),
             Some(Fault::LoseAnswer) => {
                 // The first one loses all after it, as the connection goes.
-                let _ = ledger.lost.compare_exchange(0, number, Relaxed, Relaxed);
+                let _ = ledger.lost.set((number, frame.head));
             }
             None => {}
         }
         if is_command {
             ledger.asked.store(number, Relaxed);
-            shared.traffic.requests.fetch_add(1, Relaxed);
+            shared.count(&frame);
         }
         shared.traffic.bytes_to_server.fetch_add(frame.bytes.len() as u64, Relaxed);
         server.write_all(&frame.bytes).await?;
@@ -156,9 +172,8 @@ async fn give(
     while let Some((due, frame)) = way.recv().await {
         hold(due).await;
         let mode = *mode.wait_for(|mode| *mode != Mode::Hang).await.map_err(|_| Reset)?;
-        let lost = ledger.lost.load(Relaxed);
         let next = answered + 1;
-        if lost > 0 && (next >= lost && frame.sort != Sort::Push || frame.sort == Sort::Raw) {
+        if ledger.loses(&frame, next) {
             return Err(Reset);
         }
         if frame.sort == Sort::Value {

@@ -24,25 +24,36 @@
 //! - [`independent`]: several that know nothing of each other, for Redlock.
 //! - [`sentinel`]: a master with replicas, watched by sentinels.
 //! - [`cluster`]: masters that share the slots; [`migration`] moves one of them.
+//! - [`postgres`]: a single PostgreSQL server; [`pgbouncer`] stands before one. [`mariadb`]: a single MariaDB server.
+//! - [`zookeeper`]: a single ZooKeeper server, and an ensemble.
 //! - [`until`]: waiting for conditions.
 
 pub mod certificates;
 pub mod cluster;
 mod folder;
 pub mod independent;
+pub mod mariadb;
 pub mod migration;
+pub mod pgbouncer;
 mod poll;
 mod port;
+pub mod postgres;
 pub mod process;
 pub mod redis;
 pub mod resp;
 pub mod sentinel;
 mod spawn;
+mod unprivileged;
+pub mod zookeeper;
 
 pub use cluster::Cluster;
 pub use folder::home;
 pub use independent::Independent;
+pub use mariadb::{MariaDb, MariaDbOptions};
+pub use pgbouncer::PgBouncer;
 pub use poll::until;
 pub(crate) use port::Port;
+pub use postgres::{Postgres, PostgresOptions};
 pub use redis::{Redis, RedisOptions};
 pub use sentinel::Sentinels;
+pub use zookeeper::{Ensemble, ZooKeeper, ZooKeeperOptions};

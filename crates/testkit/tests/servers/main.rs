@@ -5,4 +5,8 @@ mod lives;
 mod proxy;
 mod redis;
 mod sentinel;
+mod sql;
 mod tls;
+mod zookeeper;
+mod zookeeper_proxy;
+mod zookeeper_tls;

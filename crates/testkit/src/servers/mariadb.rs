@@ -1,0 +1,142 @@
+//! A single MariaDB server.
+
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::process::Command;
+
+use super::process::{Process, Program};
+use super::spawn;
+use super::unprivileged::{preamble, run};
+
+/// Nothing waits for a disk, yet a killed server finds its data again, as the kernel outlives it.
+const BASE: &str = "\
+[mariadbd]
+datadir={folder}/data/db
+socket={folder}/data/mariadb.sock
+pid-file={folder}/data/mariadb.pid
+bind-address=127.0.0.1
+port={port}
+skip-name-resolve
+max-connections=400
+innodb-buffer-pool-size=64M
+innodb-flush-log-at-trx-commit=2
+innodb-flush-method=nosync
+innodb-doublewrite=0
+performance-schema=off
+";
+
+/// How a server is set up.
+#[derive(Debug, Clone, Default)]
+pub struct MariaDbOptions {
+    lines: Vec<String>,
+}
+
+impl MariaDbOptions {
+    /// Root is let in without a password, nothing waits for a disk.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A line of configuration, such as `read-only=1`. It overrules an earlier one.
+    pub fn line(mut self, line: impl Into<String>) -> Self {
+        self.lines.push(line.into());
+        self
+    }
+
+    /// Every commit is on disk before it is answered.
+    pub fn durable(self) -> Self {
+        self.line("innodb-flush-log-at-trx-commit=1")
+            .line("innodb-flush-method=O_DIRECT")
+            .line("innodb-doublewrite=1")
+    }
+
+    fn config(&self) -> String {
+        let mut config = BASE.to_owned();
+        self.lines.iter().for_each(|line| config.extend([line, "\n"]));
+        config
+    }
+}
+
+/// The first start makes the data; the program then becomes the server, under the same process id.
+const SCRIPT: &str = "\
+[ -d db ] || $as_user mariadb-install-db --no-defaults --datadir='{folder}/data/db' \
+  --auth-root-authentication-method=normal --skip-test-db --skip-name-resolve \
+  --innodb-flush-method=nosync --innodb-flush-log-at-trx-commit=0 --innodb-doublewrite=0
+exec $as_user $(command -v mariadbd || echo /usr/sbin/mariadbd) --defaults-file='{folder}/my.cnf'
+";
+
+/// A running MariaDB server: user `root`, no password, database `locks`.
+pub struct MariaDb {
+    process: Process,
+}
+
+impl Deref for MariaDb {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl MariaDb {
+    /// Starts a server and waits until it answers.
+    pub fn start(options: MariaDbOptions) -> MariaDb {
+        // A missing server is named here, and not by a script that fails.
+        spawn::find("mariadb-install-db", "mariadb-server");
+        let process = Process::start(Program {
+            name: "sh",
+            package: "dash",
+            args: vec!["{folder}/start.sh".to_owned()],
+            files: vec![("start.sh", preamble("mysql") + SCRIPT), ("my.cnf", options.config())],
+            ready: Box::new(|address| query(address, "SELECT 1").map(drop)),
+        });
+        let server = MariaDb { process };
+        server.sql("CREATE DATABASE IF NOT EXISTS locks");
+        server
+    }
+
+    /// `mysql://root@127.0.0.1:PORT/locks`
+    pub fn url(&self) -> String {
+        format!("mysql://root@{}/locks", self.address())
+    }
+
+    /// Runs statements as root: the rows as lines, columns separated by tabs. Panics if they fail.
+    pub fn sql(&self, statements: &str) -> String {
+        self.try_sql(statements)
+            .unwrap_or_else(|e| panic!("{statements}: {e}; log of the server:\n{}", self.log_tail()))
+    }
+
+    /// The same, for what may fail.
+    pub fn try_sql(&self, statements: &str) -> Result<String, String> {
+        query(self.address(), statements)
+    }
+
+    /// Ends all connections but the one that asks. Tells how many there were.
+    pub fn kill_backends(&self) -> u32 {
+        let ids = self.sql(
+            "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user <> 'system user'",
+        );
+        // One may end by itself meanwhile.
+        ids.lines().filter(|id| self.try_sql(&format!("KILL {id}")).is_ok()).count() as u32
+    }
+}
+
+/// Runs statements with the program that comes with the server.
+fn query(address: SocketAddr, statements: &str) -> Result<String, String> {
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    run(Command::new(spawn::find("mariadb", "mariadb-client"))
+        .args([
+            "--no-defaults",
+            "--protocol=tcp",
+            "--skip-ssl",
+            "-N",
+            "-B",
+            "-u",
+            "root",
+            "-h",
+            &host,
+            "-P",
+            &port,
+        ])
+        .args(["--connect-timeout=5", "-e", statements]))
+}
