@@ -1,0 +1,51 @@
+//! Where the stores under test come from: one server for a whole test binary, a root of its own for each test.
+#![allow(dead_code)] // Each binary uses its part of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use leasehold_core::Result;
+use leasehold_core::store::{Pending, Store, ready};
+use leasehold_core::url::StoreUrl;
+use leasehold_testkit::servers::{ZooKeeper, ZooKeeperOptions};
+use leasehold_testkit::{Bed, Place};
+
+/// How long sessions live in tests that kill processes: not longer than the leases there.
+pub(crate) const SESSION: &str = "1500ms";
+
+/// A root that no other test uses.
+pub(crate) fn root() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("t{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The store at a URL, with a root of its own.
+pub(crate) fn place(url: &str) -> Result<Place> {
+    let url = format!("{url}?root={}&session={SESSION}", root());
+    Ok(Place { store: open(&url)?, url: Some(url), keep: Box::new(()) })
+}
+
+/// Opens a store.
+pub(crate) fn open(url: &str) -> Result<Arc<dyn Store>> {
+    leasehold_zookeeper::open(StoreUrl::parse(url)?)
+}
+
+/// One server for the whole binary.
+pub(crate) struct Single;
+
+static SINGLE: LazyLock<ZooKeeper> = LazyLock::new(|| ZooKeeper::start(ZooKeeperOptions::new()));
+
+/// The server of [`Single`].
+pub(crate) fn server() -> &'static ZooKeeper {
+    &SINGLE
+}
+
+impl Bed for Single {
+    fn fresh(&self) -> Pending<Place> {
+        ready(place(&SINGLE.url()))
+    }
+
+    fn open(&self, url: String) -> Pending<Arc<dyn Store>> {
+        ready(open(&url))
+    }
+}
