@@ -11,6 +11,8 @@
 //! - [`held`]: what 100,000 held locks cost in memory.
 //! - [`processes`]: from one process to another, and as a command beside flock(1).
 //! - [`redis`]: the same questions on a Redis server, against redis-benchmark: `cargo xtask bench redis`.
+//! - [`zookeeper`]: pairs and hand-offs on a ZooKeeper server, against bare requests: `cargo xtask bench zookeeper`.
+//! - [`free_names`]: locks that nobody else wants.
 //! - [`floor`]: the code that Leasehold is compared with.
 //! - [`measure`]: rounds, medians, the printed table and the targets.
 //! - [`alloc`]: an allocator that counts.
@@ -20,12 +22,14 @@
 mod alloc;
 mod files;
 mod floor;
+mod free_names;
 mod handover;
 mod held;
 mod measure;
 mod processes;
 mod redis;
 mod uncontended;
+mod zookeeper;
 
 use std::process::ExitCode;
 
@@ -38,11 +42,12 @@ static ALLOCATOR: alloc::Counting = alloc::Counting;
 type Done<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str = "\
-leasehold-bench embedded|redis [--check] [--quick] [--only PART]
+leasehold-bench embedded|redis|zookeeper [--check] [--quick] [--only PART]
 
   --check   exit with 1 if a target is missed
   --quick   fewer and shorter rounds: for a look, not for figures to quote
-  --only    embedded: uncontended, files, handover, held or processes; redis: pairs, one-name, hand-off or kept";
+  --only    embedded: uncontended, files, handover, held or processes; redis: pairs, one-name, hand-off or kept;
+            zookeeper: pairs or hand-off";
 
 /// One part of the benchmark.
 type Part = (&'static str, fn(&mut Report) -> Done);
@@ -61,6 +66,7 @@ fn main() -> ExitCode {
     match args.as_slice() {
         ["embedded", options @ ..] => bench(options, &PARTS.map(|(name, _)| name), embedded),
         ["redis", options @ ..] => bench(options, &redis::parts(), redis::run),
+        ["zookeeper", options @ ..] => bench(options, &zookeeper::parts(), zookeeper::run),
         [processes::CHILD, rest @ ..] => done(processes::child(rest)),
         [redis::one_name::CHILD, rest @ ..] => done(redis::one_name::child(rest)),
         _ => usage(),

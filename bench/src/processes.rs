@@ -153,6 +153,7 @@ pub(crate) fn child(args: &[&str]) -> Done {
             })
         }
         ["message", address] => message::receive(address),
+        ["event", address] => crate::zookeeper::floor::watch(address),
         _ => Err("this is started by the benchmark itself".into()),
     }
 }

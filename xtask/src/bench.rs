@@ -18,6 +18,12 @@ pub(crate) fn redis(args: &[&str]) -> Done {
     bench("redis", args)
 }
 
+/// ZooKeeper, against bare requests of the same client crate.
+pub(crate) fn zookeeper(args: &[&str]) -> Done {
+    tools::ensure(tools::FOR_TESTS)?;
+    bench("zookeeper", args)
+}
+
 fn bench(which: &str, args: &[&str]) -> Done {
     Cmd::cargo().args(["run", "--quiet", "--release", "-p", "leasehold-bench", "--", which]).args(args).run()
 }

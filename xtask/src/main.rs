@@ -28,6 +28,7 @@ cargo xtask COMMAND
                           (with FILTER: only the tests whose name contains it)
   bench embedded [ARGS]   the benchmarks that need no server; --check fails below a target, --quick is shorter
   bench redis [ARGS]      the same questions on a Redis server
+  bench zookeeper [ARGS]  the same questions on a ZooKeeper server
   ci                      all that CI checks: the same as .ci/run
   deny                    licences, sources, bans, and advisories if their database can be reached
   msrv                    builds with the oldest Rust that Cargo.toml promises
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         ["test", filter] if !filter.starts_with('-') => test::run(Some(filter)),
         ["bench", "embedded", rest @ ..] => bench::embedded(rest),
         ["bench", "redis", rest @ ..] => bench::redis(rest),
+        ["bench", "zookeeper", rest @ ..] => bench::zookeeper(rest),
         ["ci"] => sh::Cmd::new(sh::root().join(".ci/run")).run(),
         ["deny"] => deny::run(),
         ["msrv"] => msrv::run(),

@@ -1,11 +1,11 @@
 //! Lock and release of free names, by one task and by 64 at a time, over the one connection of a client.
 
-use leasehold::Client;
 use leasehold_testkit::servers::redis::Redis;
 use tokio::runtime::{Builder, Runtime};
 
 use super::floor::{self, server_time};
 use crate::Done;
+use crate::free_names::{a_new_one, lock_and_release};
 use crate::measure::{Pair, Report, Target, median, per_operation, time};
 
 pub(crate) fn run(report: &mut Report, server: &Redis) -> Done {
@@ -40,7 +40,7 @@ fn compare(
         },
         || {
             let began = server_time(server)?;
-            let took = per_operation(tasks * each, || lock_and_release(runtime, &client, tasks, each))?;
+            let took = per_operation(tasks * each, || lock_and_release(runtime, &client, tasks, each, a_new_one))?;
             ours_worked.push((server_time(server)? - began) / (tasks * each) as f64);
             Ok(took)
         },
@@ -56,24 +56,5 @@ fn compare(
     let share = times.slower().inverse();
     let name = format!("redis: pairs of the floor, {what}, {on}");
     report.target(&name, share.median, "", Target::AtLeast(0.7), share.spread());
-    Ok(())
-}
-
-fn lock_and_release(runtime: &Runtime, client: &Client, tasks: usize, each: usize) -> Done {
-    let running: Vec<_> = (0..tasks)
-        .map(|task| {
-            let client = client.clone();
-            runtime.spawn(async move {
-                for n in 0..each {
-                    let guard = client.mutex(format!("orders/{task}-{n}")).lock().await?;
-                    guard.release().await?;
-                }
-                leasehold::Result::<()>::Ok(())
-            })
-        })
-        .collect();
-    for task in running {
-        runtime.block_on(task)??;
-    }
     Ok(())
 }

@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// List the stores and what each promises
     Stores,
+    /// Print the statements that create the tables of an SQL store
+    Schema(Schema),
     /// Print a completion script for a shell
     Completions(Completions),
     /// Print the manual page, as roff
@@ -200,6 +202,20 @@ pub(crate) struct Doctor {
     /// The lease that your programs use: times are compared with it
     #[arg(long, value_name = "DUR", value_parser = duration(), default_value = "30s")]
     pub(crate) lease: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Schema {
+    /// For which database. The prefix of the tables is that of --store, if it is such a store
+    pub(crate) dialect: Dialect,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Dialect {
+    /// MySQL and MariaDB
+    Mysql,
+    /// PostgreSQL
+    Postgres,
 }
 
 #[derive(Debug, Args)]

@@ -26,6 +26,7 @@
 //!
 //! - `connect`: from a URL to a client.
 //! - `stores`: the one list of stores. Features pick them: `file`, `memory` (both on by default).
+//! - [`schema()`]: the tables of SQL stores, for those who create them by hand.
 //! - [`doctor()`]: a look at a store before it is trusted.
 //! - [`blocking`]: the same words for threads.
 //! - Everything else is `leasehold-client` and `leasehold-core`, re-exported.
@@ -34,6 +35,7 @@
 pub mod blocking;
 mod connect;
 mod doctor;
+mod schema;
 mod stores;
 
 pub use connect::{connect, connect_with, open_store};
@@ -42,4 +44,5 @@ pub use leasehold_client::*;
 pub use leasehold_core::doctor::{Finding, Grade};
 pub use leasehold_core::traits::Death;
 pub use leasehold_core::url::redact;
+pub use schema::schema;
 pub use stores::stores;

@@ -33,6 +33,18 @@ pub(crate) static KNOWN: &[Known] = &[
         schemes: &["memory"],
         open: |url| at_once(leasehold_memory::open(url)),
     },
+    #[cfg(feature = "mysql")]
+    Known {
+        traits: &leasehold_mysql::TRAITS,
+        schemes: leasehold_mysql::SCHEMES,
+        open: |url| at_once(leasehold_mysql::open(url)),
+    },
+    #[cfg(feature = "postgres")]
+    Known {
+        traits: &leasehold_postgres::TRAITS,
+        schemes: leasehold_postgres::SCHEMES,
+        open: |url| at_once(leasehold_postgres::open(url)),
+    },
     #[cfg(feature = "redis")]
     Known {
         traits: &leasehold_redis::TRAITS,
@@ -44,6 +56,12 @@ pub(crate) static KNOWN: &[Known] = &[
         traits: &leasehold_redlock::TRAITS,
         schemes: leasehold_redlock::SCHEMES,
         open: |url| at_once(leasehold_redlock::open(url)),
+    },
+    #[cfg(feature = "zookeeper")]
+    Known {
+        traits: &leasehold_zookeeper::TRAITS,
+        schemes: leasehold_zookeeper::SCHEMES,
+        open: |url| at_once(leasehold_zookeeper::open(url)),
     },
 ];
 

@@ -6,6 +6,7 @@ mod ls;
 mod man;
 mod release;
 mod run;
+mod schema;
 mod show;
 mod stores;
 mod watch;
@@ -42,6 +43,7 @@ pub(crate) fn run(cli: Cli) -> Done {
         }
         Command::Doctor(args) => block_on(doctor::run(global, args)),
         Command::Stores => stores::run(&global),
+        Command::Schema(args) => schema::run(&global, &args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

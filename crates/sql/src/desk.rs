@@ -1,0 +1,382 @@
+//! One client's presence: each call is an event on a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use leasehold_core::queue::{Effects, Entry, Now, Queue};
+use leasehold_core::store::{
+    Ask, Grant, Joined, Leave, Left, Otherwise, Presence, Renewal, Renewed, Term, Waiting,
+};
+use leasehold_core::view::Snapshot;
+use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry, SessionId, TokenBlock, Want};
+use tokio::sync::Mutex;
+
+use crate::backend::{Backend, Bell, Entering, Kept, Loaded, Lock};
+use crate::change::Change;
+use crate::letter::{self, Letter};
+use crate::row::{Row, tick};
+use crate::wake::Wake;
+use crate::{BLOCK, POLICY};
+
+/// How often an event is tried again because somebody else was faster. Each time means that another one was done.
+const TRIES: u32 = 200;
+
+/// After so many tries it waits a little before the next, so that those that are slow get their turn.
+const HASTY_TRIES: u32 = 2;
+
+/// How many locks of a batch are worked on at once.
+const AT_ONCE: usize = 8;
+
+/// How many events of a session may be under way at once.
+pub(crate) const TURNS: usize = 64;
+
+static RETRIED: AtomicU64 = AtomicU64::new(0);
+
+/// How often this process tried an event again because somebody else changed the lock first.
+pub fn retried() -> u64 {
+    RETRIED.load(Ordering::Relaxed)
+}
+
+/// The session itself: it lives until the last of its tasks is done.
+pub(crate) struct Desk<B> {
+    pub(crate) backend: Arc<B>,
+    pub(crate) me: Presence,
+    pub(crate) wake: Arc<Wake>,
+    pub(crate) bell: Arc<dyn Bell>,
+    pub(crate) retention: Duration,
+    /// Events of this session on one lock take turns, so that they don't get into each other's way. Locks share them by their hash.
+    pub(crate) turns: [Mutex<()>; TURNS],
+    /// Whether the session says that it watches.
+    pub(crate) watching: Mutex<bool>,
+    pub(crate) closed: AtomicBool,
+}
+
+impl<B: Backend> Desk<B> {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) async fn ask(&self, ask: Ask) -> Result<Joined> {
+        let asked_before = self.wake.track(ask.id, &ask.name);
+        let turns = self.wake.turns();
+        let joined = match self.enter(&ask).await {
+            Ok(Some(grant)) => Ok(Joined::Held(grant)),
+            // One that may be there already must not be added.
+            Ok(None) if !asked_before && ask.otherwise == Otherwise::Queue => self.append(&ask).await,
+            Ok(None) => self.join(&ask).await,
+            Err(error) => Err(error),
+        };
+        match joined {
+            Ok(Joined::Waiting(waiting)) => self.waits(&ask, turns, waiting).await,
+            Ok(Joined::Busy) => {
+                self.wake.forget(ask.id);
+                Ok(Joined::Busy)
+            }
+            Err(error) => {
+                if !asked_before && error.retry_advice() != Retry::SameId {
+                    self.wake.forget(ask.id);
+                }
+                Err(error)
+            }
+            held => held,
+        }
+    }
+
+    /// The usual case: the lock is free.
+    async fn enter(&self, ask: &Ask) -> Result<Option<Grant>> {
+        let limit = match ask.want {
+            Want::Permits { n, of } if n > of => return Ok(None),
+            Want::Permits { of, .. } => Some(of),
+            Want::Exclusive | Want::Shared => None,
+        };
+        let row = Row { entry: self.entry(ask), barges: false, seq: 1, wake: self.bell.wake() };
+        let entering = Entering { name: ask.name.clone(), row, limit };
+        let first = self.backend.enter(&entering).await.map_err(|e| e.on(&ask.name))?;
+        Ok(first.map(|first| Grant {
+            tokens: TokenBlock { first, len: BLOCK },
+            term: Term::For(ask.lease.length()),
+            started: true,
+            contended: false,
+            release_requested: false,
+        }))
+    }
+
+    /// The usual wait: behind one that holds the lock alone.
+    async fn append(&self, ask: &Ask) -> Result<Joined> {
+        if matches!(ask.want, Want::Permits { .. }) {
+            return self.join(ask).await;
+        }
+        let row = Row { entry: self.entry(ask), barges: false, seq: 0, wake: self.bell.wake() };
+        match self.backend.append(&ask.name, &row).await.map_err(|e| e.on(&ask.name))? {
+            Some(waiting) => Ok(Joined::Waiting(waiting)),
+            None => self.join(ask).await,
+        }
+    }
+
+    async fn join(&self, ask: &Ask) -> Result<Joined> {
+        let (me, label) = (self.me.id, &self.me.label);
+        self.apply(&ask.name, |queue, now, out| queue.join(me, label, ask, POLICY, now, out)).await?
+    }
+
+    /// An entry waits. If listening began or ended meanwhile, it looks once more: it may have missed its grant.
+    async fn waits(&self, ask: &Ask, turns: u64, waiting: Waiting) -> Result<Joined> {
+        self.wake.waits_with(ask.id, self.bell.wake());
+        if self.wake.turns() == turns {
+            return Ok(Joined::Waiting(waiting));
+        }
+        let line = Renewal { name: ask.name.clone(), id: ask.id, token: None, more_tokens: false };
+        match self.renew(&line).await? {
+            Renewed::Held(grant) => Ok(Joined::Held(grant)),
+            Renewed::Waiting(waiting) => Ok(Joined::Waiting(waiting)),
+            Renewed::Gone(_) => Err(Error::new(Kind::Unavailable, "the place in the queue was lost")),
+        }
+    }
+
+    /// Renews a batch: those that are alone on their lock in one statement, the others one by one.
+    pub(crate) async fn renew_all(&self, batch: Vec<Renewal>) -> Vec<Result<Renewed>> {
+        let usual = |line: &Renewal| line.token.is_some() && !line.more_tokens;
+        let alone: Vec<(Name, EntryId)> =
+            batch.iter().filter(|line| usual(line)).map(|line| (line.name.clone(), line.id)).collect();
+        let kept = if alone.is_empty() { Ok(Vec::new()) } else { self.backend.keep(&alone).await };
+        let mut kept = match kept {
+            Ok(kept) => kept.into_iter(),
+            Err(error) => return batch.iter().map(|line| Err(error.clone().on(&line.name))).collect(),
+        };
+        let lines = batch.into_iter().map(|line| {
+            let kept = if usual(&line) { kept.next().flatten() } else { None };
+            async move {
+                match kept {
+                    Some(kept) => Ok(Renewed::Held(still_held(kept))),
+                    None => self.renew(&line).await,
+                }
+            }
+        });
+        let lines: Vec<_> = lines.collect();
+        stream::iter(lines).buffered(AT_ONCE).collect().await
+    }
+
+    async fn renew(&self, line: &Renewal) -> Result<Renewed> {
+        if line.token.is_none()
+            && self.wake.is_waiting_with(line.id, &self.bell.wake())
+            && let Some(waiting) =
+                self.backend.stay(&line.name, line.id).await.map_err(|e| e.on(&line.name))?
+        {
+            return Ok(Renewed::Waiting(waiting));
+        }
+        let wake = self.bell.wake();
+        let renewed = self.apply(&line.name, |queue, now, out| queue.renew(line, POLICY, now, out)).await?;
+        match renewed {
+            Renewed::Gone(_) => self.wake.forget(line.id),
+            Renewed::Held(_) => self.wake.holds(line.id),
+            Renewed::Waiting(_) => self.wake.waits_with(line.id, wake),
+        }
+        Ok(renewed)
+    }
+
+    pub(crate) async fn leave(&self, leave: &Leave) -> Result<Left> {
+        let left = match self.quick_leave(leave).await.map_err(|e| e.on(&leave.name))? {
+            true => Left::Done,
+            false => {
+                let (id, used) = (leave.id, leave.used);
+                self.apply(&leave.name, |queue, now, out| queue.leave(id, used, POLICY, now, out)).await?
+            }
+        };
+        self.wake.forget(leave.id);
+        Ok(left)
+    }
+
+    /// The usual cases: one that is alone, one that waits behind another, and one that hands over to the next.
+    async fn quick_leave(&self, leave: &Leave) -> Result<bool> {
+        let (name, id, used) = (&leave.name, leave.id, leave.used);
+        if self.wake.is_waiting(id) {
+            return self.backend.withdraw(name, id).await;
+        }
+        if self.backend.depart(name, id, used).await? {
+            return Ok(true);
+        }
+        for _ in 0..HASTY_TRIES {
+            let mut loaded = self.backend.peek(name).await?;
+            // A limit lasts as long as anybody wants permits, and not all were read.
+            let lock = loaded.locks.pop().flatten().filter(|lock| lock.limit.is_none());
+            let Some(before) = lock else { return Ok(false) };
+            let (mut queue, now) = (before.queue(), moment(loaded.now));
+            let mut out = Effects::new(!loaded.watchers.is_empty());
+            let left = queue.leave(id, used, POLICY, now, &mut out);
+            // Those that were not read don't matter if one holds it alone now, and there was an end to the line of its heirs.
+            let decided = matches!(queue.entries.as_slice(), [heir, ..] if heir.want == Want::Exclusive);
+            if left != Left::Done || !decided {
+                return Ok(false);
+            }
+            let mut change = self.change(name, Some(&before), &queue, &loaded, out)?;
+            // What was not read may last longer than what was.
+            change.keep = change.keep.max(before.keep);
+            if self.backend.save(&change).await? {
+                return Ok(true);
+            }
+            RETRIED.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(false)
+    }
+
+    pub(crate) async fn look(&self, names: &[Name]) -> Result<Vec<(Snapshot, bool)>> {
+        let loaded = self.backend.load(names).await?;
+        let now = moment(loaded.now);
+        let looks = names.iter().zip(&loaded.locks).map(|(name, lock)| {
+            let queue = lock.as_ref().map(Lock::queue).unwrap_or_default();
+            let snapshot = queue.snapshot(name, now);
+            let idle = snapshot.holders.is_empty() && snapshot.waiters.is_empty();
+            (snapshot, idle)
+        });
+        Ok(looks.collect())
+    }
+
+    /// A page of the names in use, in byte order.
+    pub(crate) async fn page(
+        &self,
+        prefix: &str,
+        mut after: Option<Name>,
+        most: usize,
+    ) -> Result<Vec<Snapshot>> {
+        let mut page = Vec::new();
+        while page.len() < most {
+            // Some may turn out to be over, so there may be more than one round.
+            let names = self.backend.names(prefix, after.as_ref(), most - page.len()).await?;
+            let Some(last) = names.last().cloned() else { break };
+            page.extend(self.look(&names).await?.into_iter().filter(|(_, idle)| !idle).map(|(seen, _)| seen));
+            after = Some(last);
+        }
+        Ok(page)
+    }
+
+    /// Applies one event to a lock, and tells those whom it concerns. Tried again while others are faster.
+    pub(crate) async fn apply<T>(
+        &self,
+        name: &Name,
+        event: impl Fn(&mut Queue, Now, &mut Effects) -> T,
+    ) -> Result<T> {
+        let _turn = self.turns[name.stable_hash() as usize % TURNS].lock().await;
+        for tried in 0..TRIES {
+            if tried > 0 {
+                RETRIED.fetch_add(1, Ordering::Relaxed);
+            }
+            if tried >= HASTY_TRIES {
+                tokio::time::sleep(pause(tried)).await;
+            }
+            let mut loaded = self.backend.load(std::slice::from_ref(name)).await.map_err(|e| e.on(name))?;
+            let before = loaded.locks.pop().flatten();
+            let was = before.as_ref().map(Lock::queue).unwrap_or_default();
+            let (mut queue, now) = (was.clone(), moment(loaded.now));
+            let mut out = Effects::new(!loaded.watchers.is_empty());
+            let answer = event(&mut queue, now, &mut out);
+            if queue == was && out.notes.is_empty() {
+                return Ok(answer);
+            }
+            let change = self.change(name, before.as_ref(), &queue, &loaded, out)?;
+            if self.backend.save(&change).await.map_err(|e| e.on(name))? {
+                return Ok(answer);
+            }
+        }
+        let what = format!("others changed the lock {TRIES} times while this was tried");
+        Err(Error::new(Kind::Unavailable, what).on(name))
+    }
+
+    fn change(
+        &self,
+        name: &Name,
+        before: Option<&Lock>,
+        after: &Queue,
+        loaded: &Loaded,
+        out: Effects,
+    ) -> Result<Change> {
+        let wake = self.bell.wake();
+        let mine = |entry: &Entry| (entry.session == self.me.id).then(|| wake.clone());
+        let mut change = Change::between(name, before, after, loaded.now, self.retention, mine)?;
+        let rows = before.map_or(&[][..], |lock| &lock.rows);
+        let told = |to: SessionId, id: EntryId| match rows.iter().find(|row| row.id() == id) {
+            Some(row) if to != self.me.id => row.wake.clone(),
+            _ => wake.clone(),
+        };
+        change.letters = out
+            .notes
+            .iter()
+            .filter_map(|(to, id, news)| {
+                let text = letter::note(*id, news)?;
+                Some(Letter { to: *to, wake: told(*to, *id), text, event: false })
+            })
+            .collect();
+        for (what, entry) in out.events.iter().flatten() {
+            let Some(text) = letter::event(name, loaded.now, *what, entry) else { continue };
+            change.letters.extend(loaded.watchers.iter().map(|(to, wake)| Letter {
+                to: *to,
+                wake: wake.clone(),
+                text: text.clone(),
+                event: true,
+            }));
+        }
+        Ok(change)
+    }
+
+    fn entry(&self, ask: &Ask) -> Entry {
+        Entry {
+            id: ask.id,
+            session: self.me.id,
+            label: self.me.label.clone(),
+            want: ask.want,
+            lease: ask.lease,
+            place: ask.place,
+            since: 0,
+            ends: None,
+            grant: None,
+        }
+    }
+
+    /// Every entry leaves, and the connections go.
+    pub(crate) async fn say_goodbye(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let me = self.me.id;
+        let names = self.wake.names();
+        let leaving = names.iter().map(|name| {
+            self.apply(name, move |queue, now, out| {
+                queue.session_gone(me, POLICY, now, out);
+                // It knows.
+                out.notes.retain(|(to, ..)| *to != me);
+            })
+        });
+        let leaving: Vec<_> = leaving.collect();
+        let outcomes: Vec<Result<()>> = stream::iter(leaving).buffered(AT_ONCE).collect().await;
+        // What was told to this session meanwhile, nobody will fetch.
+        let _ = self.backend.mail(me).await;
+        self.backend.close().await;
+        self.wake.mail.notify_one();
+        outcomes.into_iter().collect()
+    }
+}
+
+fn still_held(kept: Kept) -> Grant {
+    Grant {
+        tokens: kept.tokens,
+        term: Term::For(kept.lease),
+        started: true,
+        contended: false,
+        release_requested: kept.asked,
+    }
+}
+
+/// A moment by the database's clock.
+pub(crate) fn moment(micros: u64) -> Now {
+    Now { tick: tick(micros), wall: micros }
+}
+
+/// Up to some milliseconds, at random.
+fn pause(tried: u32) -> Duration {
+    let mut byte = [0; 2];
+    // Without random bytes all wait alike, and it takes longer.
+    let _ = getrandom::fill(&mut byte);
+    let most = u64::from(tried.min(10)) * 1000;
+    Duration::from_micros(u64::from(u16::from_le_bytes(byte)) * most / u64::from(u16::MAX))
+}

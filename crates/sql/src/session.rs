@@ -1,0 +1,160 @@
+//! The session of every SQL store.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use leasehold_core::store::{Ask, Inbox, Joined, Leave, Left, Pending, Presence, Renewal, Renewed, Session};
+use leasehold_core::view::{Events, Snapshot};
+use leasehold_core::{EntryId, Error, Kind, Name, Result, Token};
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+
+use crate::POLICY;
+use crate::backend::Backend;
+use crate::desk::Desk;
+pub use crate::desk::retried;
+use crate::postman;
+use crate::wake::{Ears, Wake};
+
+/// How long it counts that a session said that it watches.
+const WATCHES: Duration = Duration::from_secs(15);
+
+/// How often a session looks for what is left of locks that nobody uses.
+const SWEEPS: Duration = Duration::from_secs(600);
+
+/// What the client holds. Dropping it says goodbye in the background.
+pub struct SqlSession<B: Backend> {
+    desk: Arc<Desk<B>>,
+    runtime: Handle,
+}
+
+impl<B: Backend> SqlSession<B> {
+    /// Begins a presence on a database. What is left of an idle lock is kept for the time of `retention`.
+    pub fn open(backend: Arc<B>, me: Presence, inbox: Arc<dyn Inbox>, retention: Duration) -> Arc<Self> {
+        let wake = Arc::new(Wake::new(inbox));
+        let bell = backend.listen(me.id, Arc::new(Ears(wake.clone())));
+        let (watching, closed) = (Mutex::new(false), AtomicBool::new(false));
+        let turns = std::array::from_fn(|_| Mutex::new(()));
+        let desk = Arc::new(Desk { backend, me, wake, bell, retention, turns, watching, closed });
+        tokio::spawn(postman::deliver(Arc::downgrade(&desk)));
+        tokio::spawn(sweep(Arc::downgrade(&desk)));
+        Arc::new(SqlSession { desk, runtime: Handle::current() })
+    }
+}
+
+impl<B: Backend> Drop for SqlSession<B> {
+    fn drop(&mut self) {
+        if !self.desk.is_closed() {
+            let desk = self.desk.clone();
+            self.runtime.spawn(async move { desk.say_goodbye().await });
+        }
+    }
+}
+
+impl<B: Backend> Session for SqlSession<B> {
+    fn join(self: Arc<Self>, ask: Ask) -> Pending<Joined> {
+        Box::pin(async move { self.desk.ask(ask).await })
+    }
+
+    fn renew(self: Arc<Self>, batch: Vec<Renewal>) -> Pending<Vec<Result<Renewed>>> {
+        Box::pin(async move { Ok(self.desk.renew_all(batch).await) })
+    }
+
+    fn leave(self: Arc<Self>, leave: Leave) -> Pending<Left> {
+        Box::pin(async move { self.desk.leave(&leave).await })
+    }
+
+    fn downgrade(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {
+        Box::pin(async move {
+            self.desk.apply(&name, |queue, now, out| queue.downgrade(id, POLICY, now, out)).await
+        })
+    }
+
+    fn set_limit(self: Arc<Self>, name: Name, limit: u32) -> Pending<()> {
+        Box::pin(async move {
+            self.desk.apply(&name, |queue, now, out| queue.set_limit(limit, POLICY, now, out)).await?
+        })
+    }
+
+    fn revoke(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
+        Box::pin(async move {
+            let revoke = |queue: &mut leasehold_core::queue::Queue, now, out: &mut _| {
+                let holders = queue.revoke(expected, POLICY, now, out);
+                Snapshot { holders, ..queue.snapshot(&name, now) }
+            };
+            self.desk.apply(&name, revoke).await
+        })
+    }
+
+    fn request_release(self: Arc<Self>, name: Name, expected: Option<Token>) -> Pending<Snapshot> {
+        Box::pin(async move {
+            let request = |queue: &mut leasehold_core::queue::Queue, now, out: &mut _| {
+                let holders = queue.request_release(expected, POLICY, now, out);
+                Snapshot { holders, ..queue.snapshot(&name, now) }
+            };
+            self.desk.apply(&name, request).await
+        })
+    }
+
+    fn inspect(self: Arc<Self>, name: Name) -> Pending<Snapshot> {
+        Box::pin(async move {
+            let seen = self.desk.look(std::slice::from_ref(&name)).await?.pop();
+            seen.map(|(snapshot, _)| snapshot)
+                .ok_or_else(|| Error::new(Kind::Store, "the database said nothing of the lock").on(&name))
+        })
+    }
+
+    fn list(self: Arc<Self>, prefix: String, after: Option<Name>, most: usize) -> Pending<Vec<Snapshot>> {
+        Box::pin(async move { self.desk.page(&prefix, after, most).await })
+    }
+
+    fn watch(self: Arc<Self>, prefix: String) -> Pending<Events> {
+        Box::pin(async move {
+            let desk = &self.desk;
+            let mut on = desk.watching.lock().await;
+            let events = desk.wake.watchers.watch(prefix);
+            desk.backend.watch(desk.me.id, &desk.bell.wake(), WATCHES).await?;
+            if !*on {
+                *on = true;
+                tokio::spawn(keep_watching(Arc::downgrade(desk)));
+            }
+            desk.wake.mail.notify_one();
+            Ok(events)
+        })
+    }
+
+    fn close(self: Arc<Self>) -> Pending<()> {
+        Box::pin(async move { self.desk.say_goodbye().await })
+    }
+}
+
+/// Says again and again that the session watches. After the last watcher it ends by itself.
+async fn keep_watching<B: Backend>(desk: Weak<Desk<B>>) {
+    loop {
+        tokio::time::sleep(WATCHES / 5).await;
+        let Some(desk) = desk.upgrade() else { return };
+        let mut on = desk.watching.lock().await;
+        if !desk.wake.watchers.any() || desk.is_closed() {
+            *on = false;
+            return;
+        }
+        if let Err(error) = desk.backend.watch(desk.me.id, &desk.bell.wake(), WATCHES).await {
+            desk.wake.watchers.interrupted(&error);
+        }
+    }
+}
+
+/// Removes what is left of locks that nobody uses. All sessions do, so each does it rarely.
+async fn sweep<B: Backend>(desk: Weak<Desk<B>>) {
+    loop {
+        tokio::time::sleep(SWEEPS).await;
+        let Some(desk) = desk.upgrade() else { return };
+        if desk.is_closed() {
+            return;
+        }
+        if let Err(error) = desk.backend.sweep().await {
+            tracing::debug!(%error, "what is left of idle locks can't be removed now");
+        }
+    }
+}

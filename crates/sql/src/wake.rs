@@ -1,0 +1,148 @@
+//! What a session knows of its own entries, and whom it tells.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use leasehold_core::store::{Inbox, News, Note};
+use leasehold_core::watchers::Watchers;
+use leasehold_core::{EntryId, Name};
+use tokio::sync::Notify;
+
+use crate::letter;
+
+/// The entries of a session, and where its notes go.
+pub(crate) struct Wake {
+    inbox: Arc<dyn Inbox>,
+    entries: Mutex<HashMap<EntryId, Tracked>>,
+    /// How often listening began or ended: whoever sees the same number before and after has missed nothing.
+    turns: AtomicU64,
+    pub(crate) watchers: Watchers,
+    /// Something may be in the mail.
+    pub(crate) mail: Notify,
+}
+
+#[derive(Debug, Clone)]
+struct Tracked {
+    name: Name,
+    /// How others tell it, as they read it in its row, while it waits.
+    waits: Option<String>,
+}
+
+impl Wake {
+    pub(crate) fn new(inbox: Arc<dyn Inbox>) -> Self {
+        let (entries, watchers) = (Mutex::default(), Watchers::default());
+        Wake { inbox, entries, turns: AtomicU64::new(0), watchers, mail: Notify::new() }
+    }
+
+    /// Takes note of an entry before it is asked for. Tells whether it was known.
+    pub(crate) fn track(&self, id: EntryId, name: &Name) -> bool {
+        let known = self.lock().insert(id, Tracked { name: name.clone(), waits: None }).is_some();
+        if !known {
+            self.mail.notify_one();
+        }
+        known
+    }
+
+    pub(crate) fn forget(&self, id: EntryId) {
+        self.lock().remove(&id);
+    }
+
+    /// It holds, or is asked for again.
+    pub(crate) fn holds(&self, id: EntryId) {
+        if let Some(entry) = self.lock().get_mut(&id) {
+            entry.waits = None;
+        }
+    }
+
+    /// It waits, and its row says that it is told this way.
+    pub(crate) fn waits_with(&self, id: EntryId, wake: String) {
+        if let Some(entry) = self.lock().get_mut(&id) {
+            entry.waits = Some(wake);
+        }
+    }
+
+    pub(crate) fn is_waiting(&self, id: EntryId) -> bool {
+        self.lock().get(&id).is_some_and(|entry| entry.waits.is_some())
+    }
+
+    /// Whether it waits, and others tell it this way.
+    pub(crate) fn is_waiting_with(&self, id: EntryId, wake: &str) -> bool {
+        self.lock().get(&id).is_some_and(|entry| entry.waits.as_deref() == Some(wake))
+    }
+
+    /// Whether any entry waits; `None` if there is no entry at all.
+    pub(crate) fn any_waits(&self) -> Option<bool> {
+        let entries = self.lock();
+        (!entries.is_empty()).then(|| entries.values().any(|entry| entry.waits.is_some()))
+    }
+
+    /// The names of all entries, each once.
+    pub(crate) fn names(&self) -> Vec<Name> {
+        let mut names: Vec<Name> = self.lock().values().map(|entry| entry.name.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::SeqCst)
+    }
+
+    /// Hands on what a letter says. What can't be read is somebody else's, and what is about an entry that left is late.
+    pub(crate) fn deliver(&self, text: &str) {
+        if let Some(event) = letter::read_event(text) {
+            return self.watchers.publish(&event);
+        }
+        let Some((id, news)) = letter::read_note(text) else { return };
+        let name = {
+            let mut entries = self.lock();
+            let Some(entry) = entries.get_mut(&id) else { return };
+            let name = entry.name.clone();
+            match news {
+                News::Granted(_) => entry.waits = None,
+                News::Gone(_) => drop(entries.remove(&id)),
+                News::Retry | News::ReleaseRequested => {}
+            }
+            name
+        };
+        self.inbox.note(Note { name, id, news });
+    }
+
+    /// Everybody who waits asks: a grant may have been missed.
+    pub(crate) fn all_ask(&self) {
+        self.turns.fetch_add(1, Ordering::SeqCst);
+        let waiting: Vec<(EntryId, Name)> = {
+            let entries = self.lock();
+            entries.iter().filter(|(_, e)| e.waits.is_some()).map(|(id, e)| (*id, e.name.clone())).collect()
+        };
+        for (id, name) in waiting {
+            self.inbox.note(Note { name, id, news: News::Retry });
+        }
+        self.mail.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<EntryId, Tracked>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where a [`Bell`](crate::Bell) brings what it hears. Never blocks.
+pub struct Ears(pub(crate) Arc<Wake>);
+
+impl Ears {
+    /// A letter that came as it is.
+    pub fn told(&self, text: &str) {
+        self.0.deliver(text);
+    }
+
+    /// Somebody rang: there is mail.
+    pub fn rung(&self) {
+        self.0.mail.notify_one();
+    }
+
+    /// Listening began, or ended: what was told meanwhile is lost, so everybody who waits asks.
+    pub fn turned(&self) {
+        self.0.all_ask();
+    }
+}

@@ -1,0 +1,172 @@
+//! From a URL to a store.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold_core::url::{StoreUrl, redact};
+use leasehold_core::{Error, Kind, Result};
+use leasehold_sql::{Options, options};
+use mysql_async::{Opts, OptsBuilder};
+
+/// Parameters of this store besides those that all SQL stores have.
+const PARAMS: &[&str] = &["sslmode", "ca"];
+
+/// A connection that says nothing for so long is asked by the kernel whether it is still there.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// What a MySQL store needs to know.
+///
+/// ```
+/// use leasehold_mysql::Config;
+/// let config = Config::parse("mysql://bob:secret@db.example/app?pool=2")?;
+/// assert_eq!(config.url(), "mysql://bob:***@db.example/app?pool=2");
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Config {
+    pub(crate) server: Opts,
+    pub(crate) options: Options,
+    shown: String,
+}
+
+impl Config {
+    /// Reads a URL: see [`from_url`](Config::from_url).
+    pub fn parse(url: &str) -> Result<Self> {
+        Config::from_url(StoreUrl::parse(url)?)
+    }
+
+    /// Reads a URL: `mysql://[user:password@]host[:port]/database`, with these parameters:
+    ///
+    /// - `prefix`: what the names of the tables start with (`leasehold_`); `create=no`: missing tables are an error;
+    /// - `pool`: how many connections a session has for statements at most (4); it has one more to be told;
+    /// - `timeout`: how long a statement may take (5s); `retention`: how long the last token of an idle lock is kept (24h);
+    /// - `sslmode=require`: encrypted, and the server must prove who it is, by a certificate of an authority that is generally trusted or
+    ///   that is in the file `ca`.
+    pub fn from_url(mut url: StoreUrl) -> Result<Self> {
+        let options = Options::take(&mut url)?;
+        let ca = url.take("ca").map(PathBuf::from);
+        let encrypted = match url.take("sslmode").as_deref() {
+            None => ca.is_some(),
+            Some("require" | "verify-full") => true,
+            Some("disable") if ca.is_none() => false,
+            Some("disable") => return Err(invalid("ca= is of no use without sslmode=require")),
+            Some(other) => {
+                return Err(
+                    invalid(format!("sslmode={other} is not known")).advice("write disable or require")
+                );
+            }
+        };
+        let place = url.rest.clone();
+        let known: Vec<&str> = options::PARAMS.iter().chain(PARAMS).copied().collect();
+        url.finish(&known)?;
+        let shown = shown(&place, &options, encrypted, &ca);
+        let server = server(&place, &options, encrypted, ca)?;
+        Ok(Config { server, options, shown })
+    }
+
+    /// The URL as it may be printed: no password in it.
+    pub fn url(&self) -> String {
+        self.shown.clone()
+    }
+
+    /// The name of a table.
+    pub(crate) fn table(&self, name: &str) -> String {
+        format!("{}{name}", self.options.prefix)
+    }
+}
+
+/// Reads what says where the server is. What the parser complains of is not shown: there may be a password in it.
+fn server(place: &str, options: &Options, encrypted: bool, ca: Option<PathBuf>) -> Result<Opts> {
+    let bad = |what: &str| {
+        invalid(what).advice("a MySQL store is given as mysql://user:password@host:port/database")
+    };
+    let server = Opts::from_url(&format!("mysql:{place}")).map_err(|_| bad("the URL can't be read"))?;
+    if server.db_name().is_none_or(str::is_empty) {
+        return Err(bad("the URL names no database"));
+    }
+    let wait = options.timeout.as_secs().max(1);
+    let server = OptsBuilder::from_opts(server)
+        // A socket that the server speaks of may lead elsewhere than the address that was given.
+        .prefer_socket(false)
+        .tcp_keepalive(Some(KEEPALIVE))
+        .tcp_nodelay(true)
+        .stmt_cache_size(0)
+        .setup(vec![
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
+            format!(
+                "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES', innodb_lock_wait_timeout = {wait}, \
+                 group_concat_max_len = 1048576"
+            ),
+        ]);
+    encrypt(server, encrypted, ca)
+}
+
+#[cfg(feature = "tls")]
+fn encrypt(server: OptsBuilder, encrypted: bool, ca: Option<PathBuf>) -> Result<Opts> {
+    if !encrypted {
+        return Ok(server.into());
+    }
+    let mut tls = mysql_async::SslOpts::default();
+    if let Some(path) = ca {
+        tls = tls.with_root_certs(vec![path.into()]).with_disable_built_in_roots(true);
+    }
+    Ok(server.ssl_opts(tls).into())
+}
+
+#[cfg(not(feature = "tls"))]
+fn encrypt(server: OptsBuilder, encrypted: bool, _: Option<PathBuf>) -> Result<Opts> {
+    if encrypted { Err(invalid("this program was compiled without encryption")) } else { Ok(server.into()) }
+}
+
+fn shown(place: &str, options: &Options, encrypted: bool, ca: &Option<PathBuf>) -> String {
+    let mut params: Vec<String> =
+        options.shown().iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if encrypted {
+        params.push("sslmode=require".to_owned());
+        params.extend(ca.iter().map(|path| format!("ca={}", path.display())));
+    }
+    let query = if params.is_empty() { String::new() } else { format!("?{}", params.join("&")) };
+    format!("{}{query}", redact(&format!("mysql:{place}")))
+}
+
+fn invalid(what: impl Into<String>) -> Error {
+    Error::new(Kind::Invalid, what)
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Config").field(&self.shown).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_say_where_and_how() {
+        let config = Config::parse("mysql://bob:p%40ss@h1:3307/app?prefix=l_&timeout=1s").unwrap();
+        assert_eq!(config.table("locks"), "l_locks");
+        assert_eq!(config.server.pass(), Some("p@ss"));
+        assert_eq!((config.server.tcp_port(), config.server.db_name()), (3307, Some("app")));
+        assert_eq!(config.url(), "mysql://bob:***@h1:3307/app?timeout=1000ms&prefix=l_");
+        assert!(!format!("{config:?}").contains("p%40ss"));
+    }
+
+    #[test]
+    fn bad_urls_are_refused_without_their_password() {
+        for bad in [
+            "mysql:",
+            "mysql://bob:secret@h",
+            "mysql://bob:secret@h:port/db",
+            "mysql://bob:secret@h/db?sslmode=maybe",
+            "mysql://bob:secret@h/db?ca=/x&sslmode=disable",
+            "mysql://bob:secret@h/db?lease=3s",
+        ] {
+            let error = Config::parse(bad).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{bad}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+}

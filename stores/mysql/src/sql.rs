@@ -1,0 +1,82 @@
+//! Values as they are written in statements, and what comes back.
+//!
+//! Several statements go in one text, which has no place for values of its own: so they are written out. Whatever anybody else chose
+//! (names, labels) is written in hex, which can't be mistaken for anything else.
+
+use leasehold_core::Result;
+use leasehold_sql::Cell;
+use leasehold_sql::letter::hex;
+use leasehold_sql::row::unreadable;
+use mysql_async::Value;
+
+/// Bytes.
+pub(crate) fn bytes(bytes: &[u8]) -> String {
+    if bytes.is_empty() { "''".to_owned() } else { format!("x'{}'", hex(bytes)) }
+}
+
+/// Text.
+pub(crate) fn text(text: &str) -> String {
+    if text.is_empty() { "''".to_owned() } else { format!("_utf8mb4 x'{}'", hex(text.as_bytes())) }
+}
+
+/// A number, or nothing.
+pub(crate) fn maybe(number: Option<i64>) -> String {
+    number.map_or_else(|| "NULL".to_owned(), |number| number.to_string())
+}
+
+/// The value of a column.
+pub(crate) fn cell(cell: &Cell) -> String {
+    match cell {
+        Cell::Text(value) => text(value),
+        Cell::Number(number) => number.to_string(),
+        Cell::Null => "NULL".to_owned(),
+    }
+}
+
+/// What one statement did or found.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// How many rows it changed.
+    pub(crate) changed: u64,
+    /// What `LAST_INSERT_ID` was set to.
+    pub(crate) id: u64,
+    /// The rows it found.
+    pub(crate) rows: Vec<Vec<Value>>,
+}
+
+/// A number in a row.
+pub(crate) fn number(row: &[Value], at: usize) -> Result<i64> {
+    maybe_number(row, at)?.ok_or_else(odd)
+}
+
+/// A number in a row, or nothing. Answers in text have numbers as digits.
+pub(crate) fn maybe_number(row: &[Value], at: usize) -> Result<Option<i64>> {
+    match row.get(at) {
+        Some(Value::NULL) => Ok(None),
+        Some(Value::Int(number)) => Ok(Some(*number)),
+        Some(Value::UInt(number)) => i64::try_from(*number).map(Some).map_err(|_| odd()),
+        Some(Value::Bytes(digits)) => {
+            let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+            number.map(Some).ok_or_else(odd)
+        }
+        _ => Err(odd()),
+    }
+}
+
+/// Text in a row, or nothing.
+pub(crate) fn maybe_text(row: &[Value], at: usize) -> Result<Option<String>> {
+    match row.get(at) {
+        Some(Value::NULL) => Ok(None),
+        Some(Value::Bytes(text)) => String::from_utf8(text.clone()).map(Some).map_err(|_| odd()),
+        _ => Err(odd()),
+    }
+}
+
+/// Text in a row.
+pub(crate) fn string(row: &[Value], at: usize) -> Result<String> {
+    maybe_text(row, at)?.ok_or_else(odd)
+}
+
+fn odd() -> leasehold_core::Error {
+    unreadable("the lock tables hold something else")
+}

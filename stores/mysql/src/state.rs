@@ -1,0 +1,499 @@
+//! The statements that read and write a lock.
+//!
+//! Those that write more than one row are one text with a transaction in it. The row of the lock comes first and gets a random version;
+//! all that follows asks for that version, so it does nothing if the first one found no row to change. Every lock of a row is by
+//! its primary key, and READ COMMITTED locks no gaps.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::store::Waiting;
+use leasehold_core::{EntryId, Name, Result, SessionId, Token, TokenBlock};
+use leasehold_sql::change::fresh_version;
+use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
+use leasehold_sql::{BLOCK, Cell, Change, Entering, Kept, Letter, Loaded, Lock, Row};
+use mysql_async::Value;
+
+use crate::sql::{self, Outcome, bytes, maybe, maybe_number, maybe_text, number, string, text};
+use crate::wake::bell_of;
+use crate::wire::Wire;
+
+/// The database's time when the statement began; no time zone and no summer time in it.
+pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+/// How many cells stand before those of an entry in what [`State::read`] reads.
+const HEAD: usize = 10;
+
+/// What the quick statements for those that wait ask of the lock: one holds it alone, and nobody gets anything by the change.
+const HELD_ALONE: &str = "state = 'holds' AND want = 'exclusive'";
+
+/// The locks of a database.
+pub(crate) struct State {
+    pub(crate) wire: Arc<Wire>,
+    locks: String,
+    entries: String,
+    mail: String,
+    watch: String,
+    retention: u64,
+    /// The columns of an entry, as a list.
+    columns: String,
+}
+
+impl State {
+    pub(crate) fn new(wire: Arc<Wire>) -> Self {
+        let config = wire.config().clone();
+        let table = |name| config.table(name);
+        State {
+            locks: table("locks"),
+            entries: table("entries"),
+            mail: table("mail"),
+            watch: table("watch"),
+            retention: micros(config.options.retention),
+            columns: COLUMNS.map(|(name, _)| name).join(", "),
+            wire,
+        }
+    }
+
+    /// The condition that nobody watches.
+    fn unwatched(&self) -> String {
+        format!("NOT EXISTS (SELECT 1 FROM {} w WHERE w.until > {NOW})", self.watch)
+    }
+
+    /// The condition that the row of the lock was changed by this text.
+    fn done(&self, name: &str, version: i64) -> String {
+        format!("EXISTS (SELECT 1 FROM {} l WHERE l.name = {name} AND l.version = {version})", self.locks)
+    }
+
+    /// One statement: what it says of locks, entries and watchers is of one moment.
+    pub(crate) async fn load(&self, names: &[Name]) -> Result<Loaded> {
+        self.read(names, "").await
+    }
+
+    /// The same with the first few behind the front.
+    pub(crate) async fn peek(&self, name: &Name) -> Result<Loaded> {
+        self.read(std::slice::from_ref(name), "AND state <> 'barges' ORDER BY seq LIMIT 3").await
+    }
+
+    async fn read(&self, names: &[Name], which: &str) -> Result<Loaded> {
+        let State { locks, entries, watch, columns, .. } = self;
+        let wanted: Vec<String> = names.iter().map(key).collect();
+        let wanted = wanted.join(", ");
+        let found = self
+            .wire
+            .run_one(&format!(
+                "SELECT t.now, t.watchers, r.* FROM (SELECT {NOW} AS now, \
+                   (SELECT GROUP_CONCAT(CONCAT(w.session, ':', w.wake)) FROM {watch} w WHERE w.until > {NOW}) AS watchers) t \
+                 LEFT JOIN ( \
+                   SELECT 1 AS head, name, version, last, permit_limit, line, rest, keep, {columns} FROM {locks} \
+                     WHERE name IN ({wanted}) \
+                   UNION ALL \
+                   (SELECT 0, name, NULL, NULL, NULL, NULL, NULL, NULL, {columns} FROM {entries} \
+                     WHERE name IN ({wanted}) {which}) \
+                 ) r ON TRUE"
+            ))
+            .await?;
+        let first = found.rows.first().ok_or_else(|| unreadable("the database told no time"))?;
+        let now = number(first, 0)?.unsigned_abs();
+        let watchers = watchers(&maybe_text(first, 1)?.unwrap_or_default());
+        let mut locks: HashMap<String, (Option<Lock>, Vec<Row>)> = HashMap::new();
+        for row in &found.rows {
+            let Some(is_head) = maybe_number(row, 2)? else { continue };
+            let lock = locks.entry(string(row, 3)?).or_default();
+            if is_head == 1 {
+                lock.0 = Some(head(row)?);
+            }
+            if is_head == 0 || maybe_text(row, HEAD)?.is_some() {
+                lock.1.push(entry(row)?);
+            }
+        }
+        // What somebody removed from outside is simply not there any more. Without its row, a lock starts anew.
+        let whole = |(lock, rows): (Option<Lock>, Vec<Row>)| lock.map(|lock| Lock { rows, ..lock });
+        let locks = names.iter().map(|name| locks.remove(name.as_str()).and_then(whole)).collect();
+        Ok(Loaded { now, watchers, locks })
+    }
+
+    pub(crate) async fn save(&self, change: &Change) -> Result<bool> {
+        let State { locks, entries, mail, columns, .. } = self;
+        let name = key(&change.name);
+        let done = self.done(&name, change.to);
+        let Change { to, last, line, rest, keep, .. } = change;
+        let limit = maybe(change.limit);
+        let front = change.front.as_ref().map_or([const { Cell::Null }; COLUMNS.len()], Row::cells);
+        let mut statements = vec![match change.from {
+            None => format!(
+                "INSERT IGNORE INTO {locks} (name, version, last, permit_limit, line, rest, keep, {columns}) \
+                 VALUES ({name}, {to}, {last}, {limit}, {line}, {rest}, {keep}, {})",
+                front.each_ref().map(sql::cell).join(", ")
+            ),
+            Some(from) => {
+                let front: Vec<String> = COLUMNS
+                    .iter()
+                    .zip(&front)
+                    .map(|((c, _), cell)| format!("{c} = {}", sql::cell(cell)))
+                    .collect();
+                format!(
+                    "UPDATE {locks} SET version = {to}, last = {last}, permit_limit = {limit}, line = {line}, rest = {rest}, \
+                     keep = {keep}, {} WHERE name = {name} AND version = {from}",
+                    front.join(", ")
+                )
+            }
+        }];
+        if !change.gone.is_empty() {
+            let gone: Vec<String> = change.gone.iter().map(|id| format!("'{id}'")).collect();
+            statements.push(format!(
+                "DELETE FROM {entries} WHERE name = {name} AND entry IN ({}) AND {done}",
+                gone.join(", ")
+            ));
+        }
+        if !change.put.is_empty() {
+            let row = |row: &Row| {
+                let cells = row.cells();
+                let named =
+                    cells.iter().zip(COLUMNS).map(|(cell, (c, _))| format!("{} AS {c}", sql::cell(cell)));
+                format!("SELECT {name} AS name, {}", named.collect::<Vec<_>>().join(", "))
+            };
+            let rows: Vec<String> = change.put.iter().map(row).collect();
+            statements.push(format!(
+                "REPLACE INTO {entries} (name, {columns}) SELECT r.* FROM ({}) r WHERE {done}",
+                rows.join(" UNION ALL ")
+            ));
+        }
+        if !change.letters.is_empty() {
+            let letter = |letter: &Letter| {
+                format!("SELECT '{}' AS session, {} AS body", letter.to, text(&letter.text))
+            };
+            let letters: Vec<String> = change.letters.iter().map(letter).collect();
+            statements.push(format!(
+                "INSERT INTO {mail} (session, at, body) SELECT m.session, {NOW}, m.body FROM ({}) m WHERE {done}",
+                letters.join(" UNION ALL ")
+            ));
+        }
+        let saved = if let [one] = statements.as_slice() {
+            self.wire.run_one(one).await?.changed
+        } else {
+            changed(&self.together(&statements).await?, 0)
+        };
+        if saved == 0 {
+            return Ok(false);
+        }
+        self.ring(&change.letters);
+        Ok(true)
+    }
+
+    /// Rings at those who have mail now.
+    fn ring(&self, letters: &[Letter]) {
+        let mut bells: Vec<u64> = letters.iter().filter_map(|letter| bell_of(&letter.wake)).collect();
+        bells.sort_unstable();
+        bells.dedup();
+        bells.into_iter().for_each(|bell| self.wire.post(format!("KILL QUERY {bell}")));
+    }
+
+    /// Runs statements as one transaction, in one text. The first outcome is that of the first statement.
+    async fn together(&self, statements: &[String]) -> Result<Vec<Outcome>> {
+        let text = format!("START TRANSACTION; {}; COMMIT", statements.join("; "));
+        let mut outcomes = self.wire.run(&text).await?;
+        outcomes.remove(0);
+        Ok(outcomes)
+    }
+
+    pub(crate) async fn enter(&self, entering: &Entering) -> Result<Option<Token>> {
+        let State { locks, columns, retention, watch, .. } = self;
+        let (name, to, limit) = (key(&entering.name), fresh_version()?, maybe(entering.limit.map(i64::from)));
+        let (lease, more) = (micros(entering.row.entry.lease.length()), BLOCK - 1);
+        let free = format!("{locks}.entry IS NULL AND {locks}.rest = 0");
+        let mut inserted = Vec::new();
+        // From left to right, and each sees what those before it set: the entry, which says whether the lock is free, is the last.
+        let mut updated = vec![
+            format!("token = IF({free}, LAST_INSERT_ID(GREATEST({locks}.last + 1, VALUES(since))), token)"),
+            format!("block = IF({free}, token, block)"),
+            format!("block_end = IF({free}, token + {more}, block_end)"),
+            format!("last = IF({free}, token + {more}, last)"),
+        ];
+        for column in ["version", "permit_limit", "line", "keep"] {
+            updated.push(format!("{column} = IF({free}, VALUES({column}), {locks}.{column})"));
+        }
+        for (cell, (column, _)) in entering.row.cells().iter().zip(COLUMNS) {
+            inserted.push(match column {
+                "token" => "LAST_INSERT_ID(t.now)".to_owned(),
+                "block" | "since" | "held_since" => "t.now".to_owned(),
+                "block_end" => format!("t.now + {more}"),
+                "ends" => format!("t.now + {lease}"),
+                "state" => "'holds'".to_owned(),
+                "started" => "1".to_owned(),
+                _ => sql::cell(cell),
+            });
+            if !["token", "block", "block_end", "entry"].contains(&column) {
+                updated.push(format!("{column} = IF({free}, VALUES({column}), {locks}.{column})"));
+            }
+        }
+        updated.push(format!("entry = IF({free}, VALUES(entry), {locks}.entry)"));
+        let entered = self
+            .wire
+            .run_one(&format!(
+                "INSERT INTO {locks} (name, version, last, permit_limit, line, rest, keep, {columns}) \
+                 SELECT {name}, {to}, t.now + {more}, {limit}, 1, 0, t.now + {lease} + {retention}, {} \
+                 FROM (SELECT {NOW} AS now) t WHERE NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > t.now) \
+                 ON DUPLICATE KEY UPDATE {}",
+                inserted.join(", "),
+                updated.join(", ")
+            ))
+            .await?;
+        Ok((entered.changed > 0).then_some(Token(entered.id)))
+    }
+
+    pub(crate) async fn depart(&self, name: &Name, id: EntryId, used: Option<Token>) -> Result<bool> {
+        let State { locks, retention, .. } = self;
+        let last = match used {
+            Some(used) => {
+                format!("IF({used} <= block_end AND last = block_end, GREATEST({used}, block - 1), last)")
+            }
+            None => "last".to_owned(),
+        };
+        let left = self
+            .wire
+            .run_one(&format!(
+                "UPDATE {locks} SET last = {last}, entry = NULL, session = NULL, label = NULL, state = NULL, token = NULL, \
+                 permit_limit = NULL, version = version + 1, keep = {NOW} + {retention} \
+                 WHERE name = {} AND entry = '{id}' AND rest = 0 AND state = 'holds' AND {}",
+                key(name),
+                self.unwatched()
+            ))
+            .await?;
+        Ok(left.changed > 0)
+    }
+
+    pub(crate) async fn append(&self, name: &Name, row: &Row) -> Result<Option<Waiting>> {
+        let State { locks, entries, columns, retention, .. } = self;
+        let (name, to) = (key(name), fresh_version()?);
+        let place = micros(row.entry.place);
+        let cells = row.cells();
+        let cells = cells.iter().zip(COLUMNS).map(|(cell, (column, _))| match column {
+            "since" => NOW.to_owned(),
+            "ends" => format!("{NOW} + {place}"),
+            "seq" => "l.line".to_owned(),
+            _ => sql::cell(cell),
+        });
+        let cells = cells.collect::<Vec<_>>().join(", ");
+        let outcomes = self
+            .together(&[
+                format!(
+                    "UPDATE {locks} SET version = {to}, line = line + 1, rest = rest + 1, \
+                     keep = GREATEST(keep, {NOW} + {place} + {retention}) \
+                     WHERE name = {name} AND {HELD_ALONE} AND ends > {NOW} AND {}",
+                    self.unwatched()
+                ),
+                format!(
+                    "INSERT INTO {entries} (name, {columns}) SELECT l.name, {cells} FROM {locks} l \
+                     WHERE l.name = {name} AND l.version = {to}"
+                ),
+                format!(
+                    "SELECT l.ends - {NOW}, (SELECT COUNT(*) - 1 FROM {entries} e WHERE e.name = {name} AND e.state = 'waits') \
+                     FROM {locks} l WHERE l.name = {name} AND l.version = {to}"
+                ),
+            ])
+            .await?;
+        found(&outcomes, 2).map(waiting).transpose()
+    }
+
+    pub(crate) async fn stay(&self, name: &Name, id: EntryId) -> Result<Option<Waiting>> {
+        let State { locks, entries, retention, .. } = self;
+        let (name, to) = (key(name), fresh_version()?);
+        let done = self.done(&name, to);
+        let outcomes = self
+            .together(&[
+                format!(
+                    "UPDATE {locks} SET version = {to} WHERE name = {name} AND {HELD_ALONE} AND ends > {NOW} \
+                     AND keep >= {NOW} + {retention}"
+                ),
+                format!(
+                    "UPDATE {entries} SET ends = {NOW} + place WHERE name = {name} AND entry = '{id}' AND state = 'waits' \
+                     AND ends > {NOW} AND {done}"
+                ),
+                format!(
+                    "SELECT l.ends - {NOW}, (SELECT COUNT(*) FROM {entries} e WHERE e.name = {name} AND e.state = 'waits' \
+                       AND e.seq < m.seq) \
+                     FROM {locks} l JOIN {entries} m ON m.name = l.name AND m.entry = '{id}' \
+                     WHERE l.name = {name} AND l.version = {to}"
+                ),
+            ])
+            .await?;
+        if changed(&outcomes, 1) == 0 {
+            return Ok(None);
+        }
+        found(&outcomes, 2).map(waiting).transpose()
+    }
+
+    pub(crate) async fn withdraw(&self, name: &Name, id: EntryId) -> Result<bool> {
+        let State { locks, entries, .. } = self;
+        let (name, to) = (key(name), fresh_version()?);
+        let done = self.done(&name, to);
+        let outcomes = self
+            .together(&[
+                format!(
+                    "UPDATE {locks} SET version = {to} WHERE name = {name} AND {HELD_ALONE} AND ends > {NOW} AND {}",
+                    self.unwatched()
+                ),
+                format!(
+                    "DELETE FROM {entries} WHERE name = {name} AND entry = '{id}' AND state = 'waits' AND want <> 'permits' \
+                     AND ends > {NOW} AND {done}"
+                ),
+                // As many as the statement before removed: one or none.
+                format!("UPDATE {locks} SET rest = rest - ROW_COUNT() WHERE name = {name} AND version = {to}"),
+            ])
+            .await?;
+        Ok(changed(&outcomes, 1) > 0)
+    }
+
+    pub(crate) async fn keep(&self, lines: &[(Name, EntryId)]) -> Result<Vec<Option<Kept>>> {
+        let State { locks, retention, .. } = self;
+        // Everybody locks rows in the same order.
+        let mut sorted: Vec<&(Name, EntryId)> = lines.iter().collect();
+        sorted.sort();
+        let mut statements: Vec<String> = sorted
+            .iter()
+            .map(|(name, id)| {
+                format!(
+                    "UPDATE {locks} SET ends = {NOW} + lease, keep = {NOW} + lease + {retention}, version = version + 1 \
+                     WHERE name = {} AND entry = '{id}' AND rest = 0 AND state = 'holds' AND lease_kind = 'kept' \
+                     AND started = 1 AND ends > {NOW}",
+                    key(name)
+                )
+            })
+            .collect();
+        let names: Vec<String> = lines.iter().map(|(name, _)| key(name)).collect();
+        statements.push(format!(
+            "SELECT entry, lease, block, block_end, asked FROM {locks} WHERE name IN ({}) AND entry IS NOT NULL",
+            names.join(", ")
+        ));
+        let outcomes = self.together(&statements).await?;
+        let mut held = HashMap::new();
+        for row in outcomes.get(lines.len()).map_or(&[][..], |outcome| &outcome.rows) {
+            // What another holder's row says is not asked for.
+            if let (Ok(id), Ok(kept)) = (string(row, 0), kept(row)) {
+                held.insert(id, kept);
+            }
+        }
+        let kept: HashMap<EntryId, Kept> = sorted
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| changed(&outcomes, *at) > 0)
+            .filter_map(|(_, (_, id))| Some((*id, *held.get(&id.to_string())?)))
+            .collect();
+        Ok(lines.iter().map(|(_, id)| kept.get(id).copied()).collect())
+    }
+
+    pub(crate) async fn names(&self, prefix: &str, after: Option<&Name>, most: usize) -> Result<Vec<Name>> {
+        let (len, prefix) = (prefix.len(), bytes(prefix.as_bytes()));
+        let found = self
+            .wire
+            .run_one(&format!(
+                "SELECT name FROM {} WHERE (entry IS NOT NULL OR rest > 0) AND name >= {prefix} AND LEFT(name, {len}) = {prefix} \
+                 AND name > {} ORDER BY name LIMIT {most}",
+                self.locks,
+                after.map_or_else(|| "''".to_owned(), key)
+            ))
+            .await?;
+        found.rows.iter().map(|row| Name::new(string(row, 0)?)).collect()
+    }
+
+    /// Takes out what it found, and nothing that came in between.
+    pub(crate) async fn mail(&self, session: SessionId) -> Result<Vec<String>> {
+        let mail = &self.mail;
+        let found = self
+            .wire
+            .run_one(&format!("SELECT id, body FROM {mail} WHERE session = '{session}' ORDER BY id"))
+            .await?;
+        if found.rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = found.rows.iter().map(|row| number(row, 0).map(|id| id.to_string()));
+        let ids: Vec<String> = ids.collect::<Result<_>>()?;
+        self.wire
+            .run_one(&format!(
+                "DELETE FROM {mail} WHERE session = '{session}' AND id IN ({})",
+                ids.join(", ")
+            ))
+            .await?;
+        found.rows.iter().map(|row| string(row, 1)).collect()
+    }
+
+    pub(crate) async fn watch(&self, session: SessionId, wake: &str, span: Duration) -> Result<()> {
+        let statement = format!(
+            "INSERT INTO {} (session, wake, until) VALUES ('{session}', {}, {NOW} + {}) \
+             ON DUPLICATE KEY UPDATE wake = VALUES(wake), until = VALUES(until)",
+            self.watch,
+            text(wake),
+            micros(span)
+        );
+        self.wire.run_one(&statement).await.map(drop)
+    }
+
+    pub(crate) async fn sweep(&self) -> Result<()> {
+        let State { locks, entries, mail, watch, retention, .. } = self;
+        for statement in [
+            format!(
+                "DELETE l, e FROM {locks} l LEFT JOIN {entries} e ON e.name = l.name WHERE l.keep < {NOW}"
+            ),
+            format!("DELETE FROM {mail} WHERE at < {NOW} - {retention}"),
+            format!("DELETE FROM {watch} WHERE until < {NOW} - {retention}"),
+        ] {
+            self.wire.run_one(&statement).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A name, as a statement has it.
+fn key(name: &Name) -> String {
+    bytes(name.as_str().as_bytes())
+}
+
+fn changed(outcomes: &[Outcome], at: usize) -> u64 {
+    outcomes.get(at).map_or(0, |outcome| outcome.changed)
+}
+
+fn found(outcomes: &[Outcome], at: usize) -> Option<&[Value]> {
+    outcomes.get(at)?.rows.first().map(Vec::as_slice)
+}
+
+/// How long the holder has, and how many wait before this one.
+fn waiting(row: &[Value]) -> Result<Waiting> {
+    let (left, place) = (number(row, 0)?, number(row, 1)?);
+    let poll_in = (place == 0).then(|| Duration::from_micros(left.unsigned_abs()));
+    Ok(Waiting { place: u32::try_from(place).ok(), poll_in })
+}
+
+fn kept(row: &[Value]) -> Result<Kept> {
+    let (first, last) = (number(row, 2)?, number(row, 3)?);
+    let len = u32::try_from(last - first + 1).map_err(|_| unreadable("a block of tokens is too long"))?;
+    let tokens = TokenBlock { first: Token(first.unsigned_abs()), len };
+    let lease = Duration::from_micros(number(row, 1)?.unsigned_abs());
+    Ok(Kept { lease, tokens, asked: number(row, 4)? != 0 })
+}
+
+/// What the row of a lock says besides its front.
+fn head(row: &[Value]) -> Result<Lock> {
+    let limit = maybe_number(row, 6)?.and_then(|limit| limit.try_into().ok());
+    let (version, last) = (number(row, 4)?, number(row, 5)?.unsigned_abs());
+    let (line, rest, keep) = (number(row, 7)?, number(row, 8)?, number(row, 9)?);
+    Ok(Lock { version, last, limit, line, rest, keep, rows: Vec::new() })
+}
+
+fn entry(row: &[Value]) -> Result<Row> {
+    let cells = COLUMNS.iter().enumerate().map(|(at, (_, sort))| {
+        Ok(match sort {
+            Sort::Text(_) => maybe_text(row, HEAD + at)?.map_or(Cell::Null, Cell::Text),
+            Sort::Number => maybe_number(row, HEAD + at)?.map_or(Cell::Null, Cell::Number),
+        })
+    });
+    Row::read(cells.collect::<Result<_>>()?)
+}
+
+fn watchers(text: &str) -> Vec<(SessionId, String)> {
+    let watcher = |text: &str| {
+        let (session, wake) = text.split_once(':')?;
+        Some((session.parse().ok()?, wake.to_owned()))
+    };
+    text.split(',').filter_map(watcher).collect()
+}

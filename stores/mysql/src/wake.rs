@@ -1,0 +1,181 @@
+//! How sessions are told: by a doorbell.
+//!
+//! MySQL tells nobody anything. But a connection can sleep inside the server, and another one of the same user can end that sleep with
+//! `KILL QUERY`. So every session has a connection that sleeps as long as there is no mail for it, in one statement that looks and sleeps:
+//! whoever left mail before it looked is seen, and whoever leaves mail later rings. A ring that is lost costs the length of one sleep.
+//!
+//! Where it can't work (a proxy in between, a user who may not), a first trial shows it, and mail is looked for instead.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_core::SessionId;
+use leasehold_sql::{Bell, Ears};
+use mysql_async::Conn;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::trouble::{Trouble, judge, was_interrupted};
+use crate::wire::{Wire, connect, play};
+
+/// A session that looks into its mailbox.
+const MAIL: &str = "mail";
+
+/// What stands before the number of a doorbell.
+const BELL: &str = "bell:";
+
+/// How long a connection sleeps at a time, in seconds. As long as that the server keeps old versions of rows for it.
+const NAP: u32 = 10;
+
+/// How long a trial may take.
+const TRIAL: Duration = Duration::from_secs(2);
+
+/// How often a trial rings: the first time it may not sleep yet.
+const RINGS: Duration = Duration::from_millis(20);
+
+/// How long mail is given to be fetched before it is looked for again.
+const FETCH: Duration = Duration::from_millis(5);
+
+/// How long until the next try, where doorbells work but the connection broke.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The longest time between two tries to connect.
+const RARELY: Duration = Duration::from_secs(3);
+
+/// How long until the next try, where nobody can ring: that is how it was set up, and will hardly change.
+const DEAF: Duration = Duration::from_secs(300);
+
+/// The doorbell that a row names.
+pub(crate) fn bell_of(wake: &str) -> Option<u64> {
+    wake.strip_prefix(BELL)?.parse().ok()
+}
+
+/// Sleeps and wakes until it is dropped.
+pub(crate) struct Doorbell {
+    /// The number of the connection that sleeps; 0 if nobody would hear.
+    number: Arc<AtomicU64>,
+    task: JoinHandle<()>,
+}
+
+impl Doorbell {
+    pub(crate) fn begin(wire: Arc<Wire>, session: SessionId, ears: Arc<Ears>) -> Self {
+        let number = Arc::new(AtomicU64::new(0));
+        let task = tokio::spawn(listen(wire, session, ears, number.clone()));
+        Doorbell { number, task }
+    }
+}
+
+impl Drop for Doorbell {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Bell for Doorbell {
+    fn wake(&self) -> String {
+        match self.number.load(Ordering::SeqCst) {
+            0 => MAIL.to_owned(),
+            number => format!("{BELL}{number}"),
+        }
+    }
+
+    fn heard(&self) -> bool {
+        self.number.load(Ordering::SeqCst) != 0
+    }
+}
+
+/// Why listening ended.
+enum Ended {
+    /// The connection broke, or never came about.
+    Broken(Trouble),
+    /// Nobody can ring.
+    Deaf,
+}
+
+async fn listen(wire: Arc<Wire>, session: SessionId, ears: Arc<Ears>, number: Arc<AtomicU64>) {
+    let mut pause = AGAIN;
+    while !wire.is_closed() {
+        let ended = match connect(wire.config()).await {
+            Ok(conn) => hear(&wire, conn, session, &ears, &number).await,
+            Err(trouble) => Ended::Broken(trouble),
+        };
+        if number.swap(0, Ordering::SeqCst) != 0 {
+            pause = AGAIN;
+            ears.turned();
+        }
+        match ended {
+            Ended::Deaf => {
+                tracing::debug!("KILL QUERY wakes nobody here: mail is looked for instead");
+                sleep(DEAF).await;
+            }
+            Ended::Broken(trouble) => {
+                tracing::debug!(?trouble, "the connection that sleeps broke");
+                sleep(pause).await;
+                pause = (pause * 2).min(RARELY);
+            }
+        }
+    }
+}
+
+async fn hear(wire: &Wire, mut conn: Conn, session: SessionId, ears: &Ears, number: &AtomicU64) -> Ended {
+    let id = u64::from(conn.id());
+    match trial(wire, &mut conn, id).await {
+        Ok(true) => {}
+        Ok(false) => return Ended::Deaf,
+        Err(trouble) => return Ended::Broken(trouble),
+    }
+    number.store(id, Ordering::SeqCst);
+    ears.turned();
+    let nap = format!(
+        "SELECT SLEEP({NAP}) FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {} WHERE session = '{session}')",
+        wire.config().table("mail")
+    );
+    let longest = Duration::from_secs(NAP.into()) + wire.timeout();
+    loop {
+        // A connection on which this is given up is never used again.
+        match timeout(longest, play(&mut conn, &nap)).await {
+            Ok(Ok(outcomes)) => {
+                let slept = outcomes.first().is_some_and(|outcome| !outcome.rows.is_empty());
+                ears.rung();
+                if !slept {
+                    sleep(FETCH).await;
+                }
+            }
+            Ok(Err(error)) if was_interrupted(&error) => ears.rung(),
+            Ok(Err(error)) => return Ended::Broken(judge(error)),
+            Err(_) => {
+                let what = "the connection that sleeps does not wake up";
+                return Ended::Broken(Trouble::Broken(leasehold_core::Error::new(
+                    leasehold_core::Kind::Unavailable,
+                    what,
+                )));
+            }
+        }
+    }
+}
+
+/// Whether somebody else can end its sleep.
+async fn trial(wire: &Wire, conn: &mut Conn, id: u64) -> Result<bool, Trouble> {
+    let nap = format!("SELECT SLEEP({})", (TRIAL * 2).as_secs());
+    let mut asleep = std::pin::pin!(play(conn, &nap));
+    let ringing = async {
+        loop {
+            sleep(RINGS).await;
+            wire.post(format!("KILL QUERY {id}"));
+        }
+    };
+    let mut ringing = std::pin::pin!(ringing);
+    let woken = timeout(TRIAL, async {
+        tokio::select! {
+            woken = &mut asleep => woken,
+            () = &mut ringing => Ok(Vec::new()),
+        }
+    });
+    match woken.await {
+        Ok(Ok(_)) => Ok(true),
+        Ok(Err(error)) if was_interrupted(&error) => Ok(true),
+        Ok(Err(error)) => Err(judge(error)),
+        Err(_) => Ok(false),
+    }
+}

@@ -1,0 +1,267 @@
+//! Connections, each owned by a task: a query that is given up would leave its answer to the next one, so none ever is.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::{Error, Kind, Result};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Row};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::config::Config;
+use crate::schema;
+use crate::sql::{self, Outcome};
+use crate::trouble::{Trouble, judge, other_schema};
+
+/// How often a text is tried again that others made the database roll back.
+const TRIES: u32 = 50;
+
+/// What is asked of a connection.
+struct Job {
+    text: String,
+    done: oneshot::Sender<Result<Vec<Outcome>, Trouble>>,
+}
+
+/// The connections of a session for statements.
+pub(crate) struct Wire {
+    config: Arc<Config>,
+    lanes: Vec<Lane>,
+    closed: AtomicBool,
+}
+
+/// One connection, or where one could be.
+#[derive(Default)]
+struct Lane {
+    busy: AtomicUsize,
+    link: Mutex<Option<Link>>,
+}
+
+/// The way to the task that owns a connection.
+#[derive(Clone)]
+struct Link {
+    jobs: UnboundedSender<Job>,
+    task: Arc<Task>,
+}
+
+/// Ends the task, and so the connection.
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Counts a text on a lane until it is done or given up.
+struct Busy<'a>(&'a AtomicUsize);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Wire {
+    /// Connects, and sees that the tables are there.
+    pub(crate) async fn open(config: Arc<Config>) -> Result<Arc<Wire>> {
+        let lanes = (0..config.options.pool).map(|_| Lane::default()).collect();
+        let wire = Arc::new(Wire { config, lanes, closed: AtomicBool::new(false) });
+        wire.check_tables().await.map_err(|e| e.at(wire.config.url()))?;
+        Ok(wire)
+    }
+
+    pub(crate) fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.config.options.timeout
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Runs the statements of a text. What others made the database roll back is tried again; missing tables are created.
+    pub(crate) async fn run(&self, text: &str) -> Result<Vec<Outcome>> {
+        let at = |e: Error| e.at(self.config.url());
+        let mut created = false;
+        for _ in 0..TRIES {
+            match self.once(text).await {
+                Ok(outcomes) => return Ok(outcomes),
+                Err(Trouble::Again) => tokio::task::yield_now().await,
+                Err(Trouble::NoTables) if !created && self.config.options.create => {
+                    // Somebody dropped them, or the database started anew.
+                    created = true;
+                    self.create_tables().await.map_err(at)?;
+                }
+                Err(Trouble::NoTables) => return Err(at(self.no_tables())),
+                Err(Trouble::Broken(error) | Trouble::Error(error)) => return Err(at(error)),
+            }
+        }
+        let what = format!("the database rolled it back {TRIES} times because of others");
+        Err(at(Error::new(Kind::Unavailable, what)))
+    }
+
+    /// The same for what has one answer.
+    pub(crate) async fn run_one(&self, text: &str) -> Result<Outcome> {
+        Ok(self.run(text).await?.into_iter().next().unwrap_or_default())
+    }
+
+    /// Has a statement run, whatever comes of it.
+    pub(crate) fn post(&self, text: String) {
+        let (done, _) = oneshot::channel();
+        // One that can't be sent is one that nobody needs: it only rings.
+        let _ = self.link(self.lane()).jobs.send(Job { text, done });
+    }
+
+    async fn once(&self, text: &str) -> Result<Vec<Outcome>, Trouble> {
+        if self.is_closed() {
+            return Err(Trouble::Error(Error::new(Kind::Unavailable, "the session is closed")));
+        }
+        let lane = self.lane();
+        lane.busy.fetch_add(1, Ordering::Relaxed);
+        let _busy = Busy(&lane.busy);
+        let link = self.link(lane);
+        let (done, answer) = oneshot::channel();
+        // One that can't be sent is dropped, and so is its answer. Connecting has its own time.
+        let _ = link.jobs.send(Job { text: text.to_owned(), done });
+        let outcome = match timeout(self.timeout() * 2, answer).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => {
+                Err(Trouble::Broken(Error::new(Kind::Unavailable, "the connection to the database ended")))
+            }
+            Err(_) => {
+                let what = format!("a statement took longer than {:?}", self.timeout());
+                Err(Trouble::Broken(Error::new(Kind::Unavailable, what)))
+            }
+        };
+        if let Err(Trouble::Broken(_)) = outcome {
+            hang_up(lane, &link);
+        }
+        outcome
+    }
+
+    /// The lane with the least to do; the first of them, so that no more connections are made than needed.
+    fn lane(&self) -> &Lane {
+        let busy = |lane: &&Lane| lane.busy.load(Ordering::Relaxed);
+        // There is at least one.
+        self.lanes.iter().min_by_key(busy).unwrap_or(&self.lanes[0])
+    }
+
+    fn link(&self, lane: &Lane) -> Link {
+        let mut slot = lock(&lane.link);
+        if let Some(link) = slot.as_ref().filter(|link| !link.jobs.is_closed()) {
+            return link.clone();
+        }
+        let (jobs, inbox) = unbounded_channel();
+        let task = tokio::spawn(work(self.config.clone(), inbox));
+        let link = Link { jobs, task: Arc::new(Task(task)) };
+        *slot = Some(link.clone());
+        link
+    }
+
+    async fn check_tables(&self) -> Result<()> {
+        let found = self.run_one(&format!("SELECT version FROM {}", self.config.table("schema"))).await?;
+        let versions: Vec<i64> = found.rows.iter().filter_map(|row| sql::number(row, 0).ok()).collect();
+        if versions == [schema::VERSION] {
+            return Ok(());
+        }
+        Err(other_schema(&format!("they say {versions:?}, and this program knows {}", schema::VERSION)))
+    }
+
+    async fn create_tables(&self) -> Result<()> {
+        for statement in schema::tables(&self.config) {
+            match self.once(&statement).await {
+                Ok(_) => {}
+                Err(Trouble::Again) => {
+                    return Err(Error::new(Kind::Unavailable, "the tables can't be created just now"));
+                }
+                Err(Trouble::NoTables) => return Err(self.no_tables()),
+                Err(Trouble::Broken(error) | Trouble::Error(error)) => return Err(error),
+            }
+        }
+        // Some may create tables and no views.
+        let _ = self.once(&schema::view(&self.config)).await;
+        Ok(())
+    }
+
+    fn no_tables(&self) -> Error {
+        let what = format!("there are no lock tables {}…", self.config.table(""));
+        Error::new(Kind::Refused, what).advice("create them with what `leasehold schema mysql` prints")
+    }
+
+    /// Ends all connections.
+    pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for lane in &self.lanes {
+            *lock(&lane.link) = None;
+        }
+    }
+}
+
+fn hang_up(lane: &Lane, link: &Link) {
+    let mut slot = lock(&lane.link);
+    if slot.as_ref().is_some_and(|now| Arc::ptr_eq(&now.task, &link.task)) {
+        *slot = None;
+    }
+}
+
+/// Connects.
+pub(crate) async fn connect(config: &Config) -> Result<Conn, Trouble> {
+    match timeout(config.options.timeout, Conn::new(config.server.clone())).await {
+        Ok(connected) => connected.map_err(judge),
+        Err(_) => Err(Trouble::Broken(Error::new(Kind::Unavailable, "connecting took too long"))),
+    }
+}
+
+/// Owns a connection, and runs one text after the other on it to its end.
+async fn work(config: Arc<Config>, mut jobs: UnboundedReceiver<Job>) {
+    let mut conn: Option<Conn> = None;
+    while let Some(job) = jobs.recv().await {
+        let link = match conn.as_mut() {
+            Some(link) => link,
+            None => match connect(&config).await {
+                Ok(link) => conn.insert(link),
+                Err(trouble) => {
+                    let _ = job.done.send(Err(trouble));
+                    return;
+                }
+            },
+        };
+        let outcome = play(link, &job.text).await;
+        let over = match &outcome {
+            Err(error) if error.is_fatal() => true,
+            // The transaction may be open still.
+            Err(_) => link.query_drop("ROLLBACK").await.is_err(),
+            Ok(_) => false,
+        };
+        let _ = job.done.send(outcome.map_err(judge));
+        if over {
+            return;
+        }
+    }
+}
+
+/// Runs a text, and collects what each of its statements did.
+pub(crate) async fn play(conn: &mut Conn, text: &str) -> mysql_async::Result<Vec<Outcome>> {
+    let mut result = conn.query_iter(text).await?;
+    let mut outcomes = Vec::new();
+    loop {
+        let (changed, id) = (result.affected_rows(), result.last_insert_id().unwrap_or(0));
+        if result.is_empty() {
+            outcomes.push(Outcome { changed, id, rows: Vec::new() });
+            return Ok(outcomes);
+        }
+        let rows: Vec<Row> = result.collect().await?;
+        outcomes.push(Outcome { changed, id, rows: rows.into_iter().map(Row::unwrap).collect() });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,216 @@
+//! From a URL to a store.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use leasehold_core::url::{StoreUrl, redact};
+use leasehold_core::{Error, Kind, Result};
+use leasehold_sql::{Options, options};
+
+/// Parameters of this store besides those that all SQL stores have.
+const PARAMS: &[&str] = &["schema", "sslmode", "ca", "application_name", "target_session_attrs"];
+
+/// A connection that says nothing for so long is asked by the kernel whether it is still there.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// The longest name of anything in PostgreSQL.
+const LONGEST_NAME: usize = 63;
+
+/// What a PostgreSQL store needs to know.
+///
+/// ```
+/// use leasehold_postgres::Config;
+/// let config = Config::parse("postgres://bob:secret@db.example/app?pool=2")?;
+/// assert_eq!(config.url(), "postgres://bob:***@db.example/app?pool=2");
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Config {
+    pub(crate) server: tokio_postgres::Config,
+    pub(crate) options: Options,
+    pub(crate) schema: Option<String>,
+    pub(crate) tls: Option<Tls>,
+    shown: String,
+}
+
+/// How connections are encrypted. The server's certificate is always checked.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Tls {
+    /// Who must have signed the server's certificate; `None`: whom this system trusts.
+    pub(crate) ca: Option<PathBuf>,
+}
+
+impl Config {
+    /// Reads a URL: see [`from_url`](Config::from_url).
+    pub fn parse(url: &str) -> Result<Self> {
+        Config::from_url(StoreUrl::parse(url)?)
+    }
+
+    /// Reads a URL: `postgres://[user:password@]host[:port][,host2…]/database`, with these parameters:
+    ///
+    /// - `prefix`: what the names of the tables start with (`leasehold_`); `schema`: where they are;
+    /// - `create=no`: missing tables are an error;
+    /// - `pool`: how many connections a session has for statements at most (4); it has one more to be told;
+    /// - `timeout`: how long a statement may take (5s); `retention`: how long the last token of an idle lock is kept (24h);
+    /// - `sslmode=require`: encrypted, and the server must prove who it is, by a certificate of an authority that this system trusts or
+    ///   that is in the file `ca`;
+    /// - `application_name`, `target_session_attrs`: as in libpq.
+    pub fn from_url(mut url: StoreUrl) -> Result<Self> {
+        let options = Options::take(&mut url)?;
+        let schema = url.take("schema").map(checked_schema).transpose()?;
+        let ca = url.take("ca").map(PathBuf::from);
+        let tls = match url.take("sslmode").as_deref() {
+            None if ca.is_some() => Some(Tls { ca }),
+            Some("require" | "verify-full") => Some(Tls { ca }),
+            None | Some("disable") if ca.is_none() => None,
+            None | Some("disable") => return Err(invalid("ca= is of no use without sslmode=require")),
+            Some(other) => {
+                return Err(
+                    invalid(format!("sslmode={other} is not known")).advice("write disable or require")
+                );
+            }
+        };
+        let mut given = Vec::new();
+        for key in ["application_name", "target_session_attrs"] {
+            given.extend(url.take(key).map(|value| (key, value)));
+        }
+        let place = url.rest.clone();
+        let known: Vec<&str> = options::PARAMS.iter().chain(PARAMS).copied().collect();
+        url.finish(&known)?;
+        let mut server = server(&place)?;
+        for (key, value) in &given {
+            match (*key, value.as_str()) {
+                ("application_name", name) => drop(server.application_name(name)),
+                (_, "any") => {}
+                (_, "read-write") => {
+                    server.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
+                }
+                (key, other) => {
+                    return Err(
+                        invalid(format!("{key}={other} is not known")).advice("write any or read-write")
+                    );
+                }
+            }
+        }
+        if server.get_application_name().is_none() {
+            server.application_name("leasehold");
+        }
+        server.connect_timeout(options.timeout).keepalives_idle(KEEPALIVE);
+        server.tcp_user_timeout(KEEPALIVE * 2);
+        use tokio_postgres::config::SslMode;
+        server.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
+        let shown = shown(&place, &options, &schema, &tls, &given);
+        Ok(Config { server, options, schema, tls, shown })
+    }
+
+    /// The URL as it may be printed: no password in it.
+    pub fn url(&self) -> String {
+        self.shown.clone()
+    }
+
+    /// The name of a table, as statements have it.
+    pub(crate) fn table(&self, name: &str) -> String {
+        let table = format!("{}{name}", self.options.prefix);
+        match &self.schema {
+            Some(schema) => format!("{schema}.{table}"),
+            None => table,
+        }
+    }
+}
+
+/// Reads what says where the server is. What the parser complains of is not shown: there may be a password in it.
+fn server(place: &str) -> Result<tokio_postgres::Config> {
+    let bad = |what: &str| {
+        Err(invalid(what)
+            .advice("a PostgreSQL store is given as postgres://user:password@host:port/database"))
+    };
+    if !place.starts_with("//") {
+        return bad("the URL names no server");
+    }
+    let Ok(server) = tokio_postgres::Config::from_str(&format!("postgres:{place}")) else {
+        return bad("the URL can't be read");
+    };
+    if server.get_hosts().is_empty() {
+        return bad("the URL names no server");
+    }
+    if server.get_user().is_none_or(str::is_empty) {
+        return bad("the URL names no user");
+    }
+    Ok(server)
+}
+
+fn shown(
+    place: &str,
+    options: &Options,
+    schema: &Option<String>,
+    tls: &Option<Tls>,
+    given: &[(&str, String)],
+) -> String {
+    let mut params: Vec<String> =
+        options.shown().iter().map(|(key, value)| format!("{key}={value}")).collect();
+    params.extend(schema.iter().map(|schema| format!("schema={schema}")));
+    if let Some(tls) = tls {
+        params.push("sslmode=require".to_owned());
+        params.extend(tls.ca.iter().map(|path| format!("ca={}", path.display())));
+    }
+    params.extend(given.iter().map(|(key, value)| format!("{key}={value}")));
+    let query = if params.is_empty() { String::new() } else { format!("?{}", params.join("&")) };
+    format!("{}{query}", redact(&format!("postgres:{place}")))
+}
+
+/// The schema becomes part of statements, so it is plain.
+fn checked_schema(text: String) -> Result<String> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    let sane = (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(plain);
+    if sane && !text.starts_with(|c: char| c.is_ascii_digit()) {
+        return Ok(text);
+    }
+    Err(invalid(format!("schema={text} is not a plain name")).advice("use a to z, 0 to 9 and _"))
+}
+
+fn invalid(what: impl Into<String>) -> Error {
+    Error::new(Kind::Invalid, what)
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Config").field(&self.shown).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_say_where_and_how() {
+        let config =
+            Config::parse("postgres://bob:p%40ss@h1:5433,h2/app?schema=ours&prefix=l_&timeout=1s").unwrap();
+        assert_eq!(config.table("locks"), "ours.l_locks");
+        assert_eq!(config.server.get_password(), Some(&b"p@ss"[..]));
+        assert_eq!(config.server.get_hosts().len(), 2);
+        assert_eq!(config.url(), "postgres://bob:***@h1:5433,h2/app?timeout=1000ms&prefix=l_&schema=ours");
+        assert!(!format!("{config:?}").contains("p%40ss"));
+    }
+
+    #[test]
+    fn bad_urls_are_refused_without_their_password() {
+        for bad in [
+            "postgres:",
+            "postgres://",
+            "postgres:///db",
+            "postgres://bob:secret@h:port/db",
+            "postgres://bob:secret@h/db?schema=a-b",
+            "postgres://bob:secret@h/db?sslmode=maybe",
+            "postgres://bob:secret@h/db?ca=/x&sslmode=disable",
+            "postgres://bob:secret@h/db?lease=3s",
+            "postgres://bob:secret@h/db?target_session_attrs=x",
+        ] {
+            let error = Config::parse(bad).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{bad}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+}

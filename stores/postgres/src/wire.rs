@@ -1,0 +1,234 @@
+//! Connections. Each is owned by a task that drives it until it ends; a statement that is given up leaves no trace on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use leasehold_core::{Error, Kind, Result};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::{Client, Row};
+
+use crate::config::Config;
+use crate::schema;
+use crate::sql::Values;
+use crate::tls::Connector;
+use crate::trouble::{Trouble, judge, other_schema};
+
+/// How often a statement is tried again that others made the database roll back.
+const TRIES: u32 = 50;
+
+/// The connections of a session for statements.
+pub(crate) struct Wire {
+    config: Arc<Config>,
+    connector: Connector,
+    lanes: Vec<Lane>,
+    closed: AtomicBool,
+    /// Whether the tables were seen.
+    checked: Mutex<bool>,
+}
+
+/// One connection, or where one could be.
+#[derive(Default)]
+struct Lane {
+    busy: AtomicUsize,
+    link: Mutex<Option<Link>>,
+}
+
+/// A connection and the task that drives it.
+struct Link {
+    client: Arc<Client>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Counts a statement on a lane until it is done or given up.
+struct Busy<'a>(&'a AtomicUsize);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Wire {
+    /// Connects, and sees that the tables are there.
+    pub(crate) async fn open(config: Arc<Config>) -> Result<Arc<Wire>> {
+        let connector = Connector::new(config.tls.as_ref())?;
+        let lanes = (0..config.options.pool).map(|_| Lane::default()).collect();
+        let (closed, checked) = (AtomicBool::new(false), Mutex::new(false));
+        let wire = Arc::new(Wire { config, connector, lanes, closed, checked });
+        wire.check_tables().await.map_err(|e| e.at(wire.config.url()))?;
+        Ok(wire)
+    }
+
+    pub(crate) fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    pub(crate) fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.config.options.timeout
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Runs a statement. One that others made the database roll back is tried again; missing tables are created.
+    pub(crate) async fn run(&self, statement: &str, values: &Values) -> Result<Vec<Row>> {
+        let mut created = false;
+        for _ in 0..TRIES {
+            match self.once(statement, values).await {
+                Ok(rows) => return Ok(rows),
+                Err(Trouble::Again) => tokio::task::yield_now().await,
+                Err(Trouble::NoTables) if !created && self.config.options.create => {
+                    // Somebody dropped them, or the database started anew.
+                    created = true;
+                    self.create_tables().await.map_err(|e| e.at(self.config.url()))?;
+                }
+                Err(Trouble::NoTables) => return Err(self.no_tables().at(self.config.url())),
+                Err(Trouble::Broken(error) | Trouble::Error(error)) => {
+                    return Err(error.at(self.config.url()));
+                }
+            }
+        }
+        let what = format!("the database rolled it back {TRIES} times because of others");
+        Err(Error::new(Kind::Unavailable, what).at(self.config.url()))
+    }
+
+    async fn once(&self, statement: &str, values: &Values) -> Result<Vec<Row>, Trouble> {
+        let lane = self.lane();
+        lane.busy.fetch_add(1, Ordering::Relaxed);
+        let _busy = Busy(&lane.busy);
+        let client = self.client(lane).await?;
+        let refs = values.refs();
+        match timeout(self.timeout(), client.query_typed(statement, &refs)).await {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err(error)) => {
+                let trouble = judge(error);
+                if let Trouble::Broken(_) = trouble {
+                    self.hang_up(lane, &client).await;
+                }
+                Err(trouble)
+            }
+            Err(_) => {
+                self.hang_up(lane, &client).await;
+                Err(Trouble::Broken(self.too_slow("a statement")))
+            }
+        }
+    }
+
+    /// Runs statements that return nothing, in one transaction.
+    async fn batch(&self, statements: &str) -> Result<(), Trouble> {
+        let lane = self.lane();
+        let client = self.client(lane).await?;
+        match timeout(self.timeout() * 4, client.batch_execute(statements)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                // A transaction may be open.
+                self.hang_up(lane, &client).await;
+                Err(judge(error))
+            }
+            Err(_) => {
+                self.hang_up(lane, &client).await;
+                Err(Trouble::Broken(self.too_slow("creating the tables")))
+            }
+        }
+    }
+
+    /// The lane with the least to do; the first of them, so that no more connections are made than needed.
+    fn lane(&self) -> &Lane {
+        let busy = |lane: &&Lane| lane.busy.load(Ordering::Relaxed);
+        // There is at least one.
+        self.lanes.iter().min_by_key(busy).unwrap_or(&self.lanes[0])
+    }
+
+    async fn client(&self, lane: &Lane) -> Result<Arc<Client>, Trouble> {
+        let mut link = lane.link.lock().await;
+        if let Some(link) = link.as_ref().filter(|link| !link.client.is_closed()) {
+            return Ok(link.client.clone());
+        }
+        if self.is_closed() {
+            return Err(Trouble::Error(Error::new(Kind::Unavailable, "the session is closed")));
+        }
+        *link = None;
+        let connecting = self.config.server.connect(self.connector.clone());
+        let (client, connection) = match timeout(self.timeout(), connecting).await {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) => return Err(judge(error)),
+            Err(_) => return Err(Trouble::Broken(self.too_slow("connecting"))),
+        };
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the database ended");
+            }
+        });
+        let client = Arc::new(client);
+        *link = Some(Link { client: client.clone(), task });
+        Ok(client)
+    }
+
+    async fn hang_up(&self, lane: &Lane, client: &Arc<Client>) {
+        let mut link = lane.link.lock().await;
+        if link.as_ref().is_some_and(|link| Arc::ptr_eq(&link.client, client)) {
+            *link = None;
+        }
+    }
+
+    fn too_slow(&self, what: &str) -> Error {
+        let limit = self.timeout();
+        Error::new(Kind::Unavailable, format!("{what} took longer than {limit:?}"))
+    }
+
+    async fn check_tables(&self) -> Result<()> {
+        let mut checked = self.checked.lock().await;
+        if *checked {
+            return Ok(());
+        }
+        let statement = format!("SELECT version FROM {}", self.config.table("schema"));
+        let versions = self.run(&statement, &Values::default()).await?;
+        let versions: Vec<i64> = versions.iter().filter_map(|row| row.try_get(0).ok()).collect();
+        if versions != [schema::VERSION] {
+            let said = format!("they say {versions:?}, and this program knows {}", schema::VERSION);
+            return Err(other_schema(&said));
+        }
+        *checked = true;
+        Ok(())
+    }
+
+    async fn create_tables(&self) -> Result<()> {
+        let statements = schema::statements(&self.config);
+        // Two at once would trip over each other, "if not exists" or not.
+        let key = leasehold_core::name::stable_hash(self.config.table("").as_bytes()) as i64;
+        let all = format!("BEGIN; SELECT pg_advisory_xact_lock({key}); {statements} COMMIT;");
+        match self.batch(&all).await {
+            Ok(()) => Ok(()),
+            Err(Trouble::Again) => Err(Error::new(Kind::Unavailable, "the tables can't be created just now")),
+            Err(Trouble::NoTables) => Err(self.no_tables()),
+            Err(Trouble::Broken(error) | Trouble::Error(error)) => Err(error),
+        }
+    }
+
+    fn no_tables(&self) -> Error {
+        let what = format!("there are no lock tables {}…", self.config.table(""));
+        Error::new(Kind::Refused, what).advice("create them with what `leasehold schema postgres` prints")
+    }
+
+    /// Ends all connections.
+    pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for lane in &self.lanes {
+            *lane.link.lock().await = None;
+        }
+    }
+}
