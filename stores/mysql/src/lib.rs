@@ -14,11 +14,13 @@
 //! - `state`: the statements that read and write a lock.
 //! - `sql`: values as they are written in statements, and what comes back.
 //! - `wake`: the doorbell.
+//! - `doctor`: what the store can find out about its database.
 //! - `wire`: connections, each owned by a task.
 //! - `trouble`: what errors of the server mean.
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod doctor;
 pub mod schema;
 mod session;
 mod sql;

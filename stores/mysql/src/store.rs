@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use leasehold_core::doctor::Finding;
 use leasehold_core::store::{Inbox, Pending, Presence, Session, Store};
 use leasehold_core::url::StoreUrl;
 use leasehold_core::{Result, Traits};
 
 use crate::config::Config;
+use crate::doctor;
 use crate::session;
 use crate::traits::TRAITS;
 
@@ -49,5 +51,9 @@ impl Store for MySql {
 
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>> {
         Box::pin(session::open(self.config.clone(), me, inbox))
+    }
+
+    fn examine(self: Arc<Self>) -> Pending<Vec<Finding>> {
+        Box::pin(doctor::examine(self.config.clone()))
     }
 }

@@ -31,11 +31,14 @@ const NAP: u32 = 10;
 /// How long a trial may take.
 const TRIAL: Duration = Duration::from_secs(2);
 
-/// How often a trial rings: the first time it may not sleep yet.
-const RINGS: Duration = Duration::from_millis(20);
+/// How long a trial waits before it rings: it should sleep by then.
+const FALL_ASLEEP: Duration = Duration::from_millis(20);
 
-/// How long mail is given to be fetched before it is looked for again.
-const FETCH: Duration = Duration::from_millis(5);
+/// How long a trial waits before it rings again: it may not have slept yet.
+const RING_AGAIN: Duration = Duration::from_millis(200);
+
+/// How long mail is given to be fetched before it is looked for again, at first and at most.
+const FETCH: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(160)];
 
 /// How long until the next try, where doorbells work but the connection broke.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -132,17 +135,24 @@ async fn hear(wire: &Wire, mut conn: Conn, session: SessionId, ears: &Ears, numb
         wire.config().table("mail")
     );
     let longest = Duration::from_secs(NAP.into()) + wire.timeout();
+    let mut fetching = FETCH[0];
     loop {
         // A connection on which this is given up is never used again.
         match timeout(longest, play(&mut conn, &nap)).await {
             Ok(Ok(outcomes)) => {
                 let slept = outcomes.first().is_some_and(|outcome| !outcome.rows.is_empty());
                 ears.rung();
-                if !slept {
-                    sleep(FETCH).await;
+                if slept {
+                    fetching = FETCH[0];
+                } else {
+                    sleep(fetching).await;
+                    fetching = (fetching * 2).min(FETCH[1]);
                 }
             }
-            Ok(Err(error)) if was_interrupted(&error) => ears.rung(),
+            Ok(Err(error)) if was_interrupted(&error) => {
+                fetching = FETCH[0];
+                ears.rung();
+            }
             Ok(Err(error)) => return Ended::Broken(judge(error)),
             Err(_) => {
                 let what = "the connection that sleeps does not wake up";
@@ -155,14 +165,23 @@ async fn hear(wire: &Wire, mut conn: Conn, session: SessionId, ears: &Ears, numb
     }
 }
 
+/// Whether somebody can ring on connections like these.
+pub(crate) async fn hears(wire: &Wire) -> bool {
+    let Ok(mut conn) = connect(wire.config()).await else { return false };
+    let id = u64::from(conn.id());
+    matches!(trial(wire, &mut conn, id).await, Ok(true))
+}
+
 /// Whether somebody else can end its sleep.
 async fn trial(wire: &Wire, conn: &mut Conn, id: u64) -> Result<bool, Trouble> {
     let nap = format!("SELECT SLEEP({})", (TRIAL * 2).as_secs());
     let mut asleep = std::pin::pin!(play(conn, &nap));
     let ringing = async {
+        sleep(FALL_ASLEEP).await;
         loop {
-            sleep(RINGS).await;
-            wire.post(format!("KILL QUERY {id}"));
+            // If it is refused, nobody wakes up.
+            let _ = wire.run_one(&format!("KILL QUERY {id}")).await;
+            sleep(RING_AGAIN).await;
         }
     };
     let mut ringing = std::pin::pin!(ringing);

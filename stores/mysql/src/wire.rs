@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Error, Kind, Result};
+use leasehold_core::{Error, Kind, Result, Retry};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -68,10 +68,15 @@ impl Drop for Busy<'_> {
 impl Wire {
     /// Connects, and sees that the tables are there.
     pub(crate) async fn open(config: Arc<Config>) -> Result<Arc<Wire>> {
-        let lanes = (0..config.options.pool).map(|_| Lane::default()).collect();
-        let wire = Arc::new(Wire { config, lanes, closed: AtomicBool::new(false) });
+        let wire = Wire::new(config);
         wire.check_tables().await.map_err(|e| e.at(wire.config.url()))?;
         Ok(wire)
+    }
+
+    /// Nothing is connected yet, and nothing is known of the tables.
+    pub(crate) fn new(config: Arc<Config>) -> Arc<Wire> {
+        let lanes = (0..config.options.pool).map(|_| Lane::default()).collect();
+        Arc::new(Wire { config, lanes, closed: AtomicBool::new(false) })
     }
 
     pub(crate) fn config(&self) -> &Arc<Config> {
@@ -166,6 +171,13 @@ impl Wire {
     }
 
     async fn check_tables(&self) -> Result<()> {
+        // It removes nothing, and fails where nothing can be written. Later that may be a failover; now it is how it was set up.
+        let may_write = format!("DELETE FROM {} WHERE session = ''", self.config.table("watch"));
+        self.run_one(&may_write).await.map_err(|error| match error.retry_advice() {
+            Retry::Later => Error::new(Kind::Refused, error.what())
+                .advice(error.advice_text().unwrap_or("connect to the primary")),
+            _ => error,
+        })?;
         let found = self.run_one(&format!("SELECT version FROM {}", self.config.table("schema"))).await?;
         let versions: Vec<i64> = found.rows.iter().filter_map(|row| sql::number(row, 0).ok()).collect();
         if versions == [schema::VERSION] {

@@ -14,11 +14,13 @@
 //! - `state`: the statements that read and write a lock.
 //! - `sql`: statements with their values.
 //! - `wake`: LISTEN and NOTIFY.
+//! - `doctor`: what the store can find out about its database.
 //! - `wire`: connections. `tls` encrypts them.
 //! - `trouble`: what errors of the server mean.
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod doctor;
 pub mod schema;
 mod session;
 mod sql;

@@ -129,6 +129,12 @@ async fn hear(wire: &Wire, session: SessionId, ears: &Ears, heard: &AtomicBool) 
     Ended::Broken(Error::new(Kind::Unavailable, "the connection that listens ended"))
 }
 
+/// Whether LISTEN hears on connections like these.
+pub(crate) async fn hears(wire: &Wire) -> Result<bool> {
+    let (line, mut calls) = Line::open(wire).await?;
+    trial(wire, &line, &mut calls).await
+}
+
 /// Whether a call over another connection is heard.
 async fn trial(wire: &Wire, line: &Line, calls: &mut UnboundedReceiver<Notification>) -> Result<bool> {
     line.run(wire, &format!("LISTEN {TRIAL}")).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{Error, Kind, Result};
+use leasehold_core::{Error, Kind, Result, Retry};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -25,8 +25,6 @@ pub(crate) struct Wire {
     connector: Connector,
     lanes: Vec<Lane>,
     closed: AtomicBool,
-    /// Whether the tables were seen.
-    checked: Mutex<bool>,
 }
 
 /// One connection, or where one could be.
@@ -60,12 +58,16 @@ impl Drop for Busy<'_> {
 impl Wire {
     /// Connects, and sees that the tables are there.
     pub(crate) async fn open(config: Arc<Config>) -> Result<Arc<Wire>> {
-        let connector = Connector::new(config.tls.as_ref())?;
-        let lanes = (0..config.options.pool).map(|_| Lane::default()).collect();
-        let (closed, checked) = (AtomicBool::new(false), Mutex::new(false));
-        let wire = Arc::new(Wire { config, connector, lanes, closed, checked });
+        let wire = Wire::new(config)?;
         wire.check_tables().await.map_err(|e| e.at(wire.config.url()))?;
         Ok(wire)
+    }
+
+    /// Nothing is connected yet, and nothing is known of the tables.
+    pub(crate) fn new(config: Arc<Config>) -> Result<Arc<Wire>> {
+        let connector = Connector::new(config.tls.as_ref())?;
+        let lanes = (0..config.options.pool).map(|_| Lane::default()).collect();
+        Ok(Arc::new(Wire { config, connector, lanes, closed: AtomicBool::new(false) }))
     }
 
     pub(crate) fn config(&self) -> &Arc<Config> {
@@ -191,10 +193,13 @@ impl Wire {
     }
 
     async fn check_tables(&self) -> Result<()> {
-        let mut checked = self.checked.lock().await;
-        if *checked {
-            return Ok(());
-        }
+        // It removes nothing, and fails where nothing can be written. Later that may be a failover; now it is how it was set up.
+        let may_write = format!("DELETE FROM {} WHERE session = ''", self.config.table("watch"));
+        self.run(&may_write, &Values::default()).await.map_err(|error| match error.retry_advice() {
+            Retry::Later => Error::new(Kind::Refused, error.what())
+                .advice(error.advice_text().unwrap_or("connect to the primary")),
+            _ => error,
+        })?;
         let statement = format!("SELECT version FROM {}", self.config.table("schema"));
         let versions = self.run(&statement, &Values::default()).await?;
         let versions: Vec<i64> = versions.iter().filter_map(|row| row.try_get(0).ok()).collect();
@@ -202,7 +207,6 @@ impl Wire {
             let said = format!("they say {versions:?}, and this program knows {}", schema::VERSION);
             return Err(other_schema(&said));
         }
-        *checked = true;
         Ok(())
     }
 

@@ -1,5 +1,5 @@
 //! Where the stores under test come from: one server for a whole test binary, tables of its own for each test.
-#![allow(dead_code)] // Each binary uses its part of it.
+#![allow(dead_code, unused_imports)] // Each binary uses its part of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -68,4 +68,38 @@ pub(crate) fn rows_left(server: &Server, url: &str) -> String {
         |table: &str, what: &str| format!("(SELECT COUNT(*) FROM locks.{prefix}{table} WHERE {what})");
     let parts = [count("locks", "entry IS NOT NULL OR rest <> 0"), count("entries", "1 = 1")];
     server.try_sql(&format!("SELECT {}", parts.join(", "))).unwrap_or_else(|e| e)
+}
+
+pub(crate) use leasehold_mysql::fence_sql;
+
+/// What the names of the tables of a URL begin with, as the server's own client says them.
+pub(crate) fn prefix_of(url: &str) -> String {
+    let prefix = url.split(['?', '&']).find_map(|part| part.strip_prefix("prefix=")).expect("a prefix");
+    format!("locks.{prefix}")
+}
+
+/// The statements that create the tables of a URL.
+pub(crate) fn tables(url: &str) -> String {
+    let tables = leasehold_mysql::schema::ddl(StoreUrl::parse(url).expect("a URL")).expect("tables");
+    format!("USE locks; {tables}")
+}
+
+/// The same place for a user who may not create tables.
+pub(crate) fn user_url(url: &str) -> String {
+    static BOB: LazyLock<()> = LazyLock::new(|| {
+        SERVER.sql(
+            "CREATE USER bob IDENTIFIED BY 'secret'; GRANT SELECT, INSERT, UPDATE, DELETE ON locks.* TO bob",
+        );
+    });
+    LazyLock::force(&BOB);
+    url.replace("root@", "bob:secret@")
+}
+
+/// The same place for a user who can only read.
+pub(crate) fn reader_url(url: &str) -> String {
+    static EVE: LazyLock<()> = LazyLock::new(|| {
+        SERVER.sql("CREATE USER eve IDENTIFIED BY 'secret'; GRANT SELECT ON locks.* TO eve");
+    });
+    LazyLock::force(&EVE);
+    url.replace("root@", "eve:secret@")
 }

@@ -1,5 +1,5 @@
 //! Where the stores under test come from: one server for a whole test binary, tables of its own for each test.
-#![allow(dead_code)] // Each binary uses its part of it.
+#![allow(dead_code, unused_imports)] // Each binary uses its part of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -80,4 +80,37 @@ pub(crate) fn rows_left(server: &Server, url: &str) -> String {
     let count = |table: &str, what: &str| format!("(SELECT COUNT(*) FROM {prefix}{table} WHERE {what})");
     let parts = [count("locks", "entry IS NOT NULL OR rest <> 0"), count("entries", "1 = 1")];
     server.try_sql(&format!("SELECT {}", parts.join(", "))).unwrap_or_else(|e| e)
+}
+
+pub(crate) use leasehold_postgres::fence_sql;
+
+/// What the names of the tables of a URL begin with, as the server's own client says them.
+pub(crate) fn prefix_of(url: &str) -> String {
+    let prefix = url.split(['?', '&']).find_map(|part| part.strip_prefix("prefix=")).expect("a prefix");
+    prefix.to_owned()
+}
+
+/// The statements that create the tables of a URL, for a user who may only use them.
+pub(crate) fn tables(url: &str) -> String {
+    let tables = leasehold_postgres::schema::ddl(StoreUrl::parse(url).expect("a URL")).expect("tables");
+    user_url(url);
+    format!("{tables} GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO bob")
+}
+
+/// The same place for a user who may not create tables.
+pub(crate) fn user_url(url: &str) -> String {
+    static BOB: LazyLock<()> = LazyLock::new(|| {
+        SERVER.sql("CREATE ROLE bob LOGIN PASSWORD 'secret'; REVOKE CREATE ON SCHEMA public FROM PUBLIC");
+    });
+    LazyLock::force(&BOB);
+    url.replace("postgres@", "bob:secret@")
+}
+
+/// The same place for a user whose transactions can only read.
+pub(crate) fn reader_url(url: &str) -> String {
+    static EVE: LazyLock<()> = LazyLock::new(|| {
+        SERVER.sql("CREATE ROLE eve LOGIN SUPERUSER PASSWORD 'secret'; ALTER ROLE eve SET default_transaction_read_only = on");
+    });
+    LazyLock::force(&EVE);
+    url.replace("postgres@", "eve:secret@")
 }

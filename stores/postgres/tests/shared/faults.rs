@@ -117,7 +117,8 @@ async fn a_counter_stays_exact_through_every_fault_of_the_network() {
     let url = format!("{}&timeout=300ms", fresh_url(&server));
     let proxy = Proxy::start(server.address());
     let counting = Counting::begin(&through(&url, &server, &proxy), 3, 40).await;
-    let faults: [(&str, fn(&Proxy)); 6] = [
+    type Begin = fn(&Proxy);
+    let faults: [(&str, Begin); 6] = [
         ("cut", Proxy::cut),
         ("refused", Proxy::refuse),
         ("hanging", Proxy::hang),
@@ -157,6 +158,7 @@ fn hammering() -> Duration {
     Duration::from_secs(seconds.unwrap_or(8))
 }
 
+#[allow(clippy::print_stdout)] // How often something was tried again is for people to read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_clients_on_eight_names_see_no_error() {
     let server = Arc::new(spawn_blocking(start).await.expect("a server"));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_client::Client;
 use leasehold_core::view::Lost;
-use leasehold_testkit::wait::{eventually, soon};
+use leasehold_testkit::wait::soon;
 
 use super::common;
 use super::scene::{Scene, granted, lock, waiter};
@@ -42,23 +42,60 @@ async fn a_lease_that_nobody_renews_ends_though_the_session_lives() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_passes_from_task_to_task_of_one_client_without_the_server() {
     let scene = Scene::with_proxy("10s");
-    let client = scene.behind("a").await;
+    let endless = leasehold_client::Budget { handovers: 1_000_000, time: Duration::from_secs(60) };
+    let builder = Client::builder().label("a").local_queue(endless);
+    let store = common::open(&scene.behind_url()).expect("a store");
+    let client = builder.open(store).await.expect("a client");
     let guard = lock(&client, "x").await;
-    let waiting: Vec<_> = (0..20).map(|_| waiter(&client.mutex("x"))).collect();
-    eventually("they wait", || async {
-        if waiting.iter().all(|task| !task.is_finished()) { Ok(()) } else { Err(()) }
-    })
-    .await;
-    let before = scene.proxy().requests();
-    let mut token = guard.token();
-    guard.release().await.expect("a release");
-    for task in waiting {
-        let guard = granted(task).await;
-        assert!(guard.token() > token);
-        token = guard.token();
-        guard.release().await.expect("a release");
+    let first = guard.token();
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let mutex = client.mutex("x");
+        let mut claim = Box::pin(async move {
+            let guard = mutex.lock().await.expect("a lock");
+            let token = guard.token();
+            guard.release().await.expect("a release");
+            token
+        });
+        // It stands in its client's queue from its first poll on.
+        assert!(futures_util::poll!(&mut claim).is_pending());
+        waiting.spawn(claim);
     }
-    // The last release, a look whether others wait if it took long, signs of life.
+    let before = scene.proxy().requests();
+    guard.release().await.expect("a release");
+    let mut tokens = soon("the hand-overs", waiting.join_all()).await;
+    tokens.sort();
+    tokens.dedup();
+    assert!(tokens.len() == 20 && tokens[0] > first, "{tokens:?}");
+    // The last release, and a watch and a few signs of life if it took long.
     let requests = scene.proxy().requests() - before;
     assert!(requests < 15, "{requests} requests for 20 hand-overs");
+}
+
+/// A block of tokens that is used up is not stretched into those of whoever comes next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_stay_below_the_next_clients_after_thousands_of_hand_overs() {
+    let scene = Scene::new("10s");
+    let endless = leasehold_client::Budget { handovers: 1_000_000, time: Duration::from_secs(60) };
+    let builder = Client::builder().label("a").local_queue(endless);
+    let a = builder.open(common::open(&scene.url).expect("a store")).await.expect("a client");
+    let b = scene.client("b").await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..32 {
+        let mutex = a.mutex("x");
+        tasks.spawn(async move {
+            let mut highest = leasehold_core::Token(0);
+            for _ in 0..250 {
+                let guard = mutex.lock().await.expect("a lock");
+                highest = guard.token();
+                tokio::task::yield_now().await;
+                guard.release().await.expect("a release");
+            }
+            highest
+        });
+    }
+    let highest = tasks.join_all().await.into_iter().max().expect("tokens");
+    let guard = lock(&b, "x").await;
+    assert!(guard.token() > highest, "{} is not above {highest}", guard.token());
+    guard.release().await.expect("a release");
 }

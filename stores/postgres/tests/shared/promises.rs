@@ -1,0 +1,133 @@
+//! What else is promised: clear errors for bad input, rows that people can read, and a late writer that changes nothing.
+//!
+//! The same for every SQL store: `common` says which.
+
+use std::time::Duration;
+
+use leasehold_client::{Budget, Client};
+use leasehold_core::{Error, Kind};
+use leasehold_testkit::wait::soon;
+
+use crate::common::{SERVER, fence_sql, fresh_url, open, prefix_of, reader_url, tables, user_url};
+
+async fn try_client(url: &str) -> Result<Client, Error> {
+    let builder = Client::builder().local_queue(Budget::off());
+    soon("an answer", builder.open(open(url)?)).await
+}
+
+async fn client(url: &str) -> Client {
+    try_client(url).await.expect("a client")
+}
+
+/// The error of whoever can't get in.
+async fn refused(url: &str) -> Error {
+    let error = match try_client(url).await {
+        Err(error) => error,
+        Ok(client) => {
+            let mutex = client.mutex("x");
+            mutex.lock_within(Duration::from_secs(2)).await.expect_err("an error")
+        }
+    };
+    assert!(!error.to_string().contains("secret"), "{error}");
+    error
+}
+
+#[tokio::test]
+async fn one_who_may_not_create_tables_is_told_what_to_do() {
+    let url = user_url(&fresh_url(&SERVER));
+    let error = refused(&url).await;
+    assert_eq!(error.kind(), Kind::Refused, "{error}");
+    assert!(error.to_string().contains("leasehold schema"), "{error}");
+}
+
+#[tokio::test]
+async fn tables_that_were_made_by_hand_are_enough() {
+    let url = fresh_url(&SERVER);
+    SERVER.sql(&tables(&url));
+    let client = client(&format!("{}&create=no", user_url(&url))).await;
+    let guard = client.mutex("x").lock().await.expect("a lock");
+    guard.release().await.expect("a release");
+}
+
+#[tokio::test]
+async fn missing_tables_are_an_error_where_none_may_be_created() {
+    let error = refused(&format!("{}&create=no", fresh_url(&SERVER))).await;
+    assert_eq!(error.kind(), Kind::Refused, "{error}");
+    assert!(error.to_string().contains("leasehold schema"), "{error}");
+}
+
+#[tokio::test]
+async fn tables_of_another_version_are_refused() {
+    let url = fresh_url(&SERVER);
+    client(&url).await.close().await.expect("a goodbye");
+    SERVER.sql(&format!("UPDATE {}schema SET version = 99", prefix_of(&url)));
+    let error = refused(&url).await;
+    assert_eq!(error.kind(), Kind::Mismatch, "{error}");
+    assert!(error.to_string().contains("99"), "{error}");
+}
+
+#[tokio::test]
+async fn a_database_that_can_only_be_read_says_so() {
+    let url = fresh_url(&SERVER);
+    client(&url).await.close().await.expect("a goodbye");
+    let error = refused(&reader_url(&url)).await;
+    assert!(matches!(error.kind(), Kind::Unavailable | Kind::Refused), "{error}");
+    let said = error.to_string();
+    assert!(said.contains("read") || said.contains("denied"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable_in_time() {
+    let url = fresh_url(&SERVER).replace(&SERVER.port().to_string(), "1");
+    let error = refused(&url).await;
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn people_can_read_who_holds_and_who_waits() {
+    let url = fresh_url(&SERVER);
+    let (a, b) = (client(&url).await, client(&url).await);
+    let guard = a.mutex("orders/7").lock().await.expect("a lock");
+    let waiter = tokio::spawn(async move { b.mutex("orders/7").lock().await });
+    let look =
+        format!("SELECT state, want FROM {}queue WHERE name = 'orders/7' ORDER BY seq", prefix_of(&url));
+    leasehold_testkit::wait::eventually("both are there", || async {
+        let seen = SERVER.sql(&look).replace('\t', "|");
+        if seen == "holds|exclusive\nwaits|exclusive" { Ok(()) } else { Err(seen) }
+    })
+    .await;
+    let token = format!("SELECT token FROM {}queue WHERE state = 'holds'", prefix_of(&url));
+    assert_eq!(SERVER.sql(&token), guard.token().to_string());
+    guard.release().await.expect("a release");
+    soon("the next", waiter).await.expect("a task").expect("a lock").release().await.expect("a release");
+}
+
+#[tokio::test]
+async fn a_late_writer_changes_nothing() {
+    let url = fresh_url(&SERVER);
+    let account = format!("{}account", prefix_of(&url));
+    SERVER.sql(&format!(
+        "CREATE TABLE {account} (id INT PRIMARY KEY, balance INT NOT NULL, fence BIGINT NOT NULL DEFAULT 0)"
+    ));
+    SERVER.sql(&format!("INSERT INTO {account} (id, balance) VALUES (7, 100)"));
+    let client = client(&url).await;
+    let mutex = client.mutex("account/7");
+    let write = |balance: u32, token| {
+        let fence = fence_sql("fence", token).expect("a plain column");
+        SERVER.sql(&format!(
+            "UPDATE {account} SET balance = {balance}, {} WHERE id = 7 AND {}",
+            fence.set, fence.when
+        ));
+    };
+    let early = mutex.lock().await.expect("a lock");
+    let late = early.token();
+    early.release().await.expect("a release");
+    let guard = mutex.lock().await.expect("a lock");
+    write(90, guard.token());
+    // The first holder was paused, and wakes up only now.
+    write(50, late);
+    assert_eq!(SERVER.sql(&format!("SELECT balance FROM {account}")), "90");
+    write(80, guard.token());
+    assert_eq!(SERVER.sql(&format!("SELECT balance FROM {account}")), "80");
+    guard.release().await.expect("a release");
+}
