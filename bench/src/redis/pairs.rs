@@ -40,7 +40,8 @@ fn compare(
         },
         || {
             let began = server_time(server)?;
-            let took = per_operation(tasks * each, || lock_and_release(runtime, &client, tasks, each, a_new_one))?;
+            let took =
+                per_operation(tasks * each, || lock_and_release(runtime, &client, tasks, each, a_new_one))?;
             ours_worked.push((server_time(server)? - began) / (tasks * each) as f64);
             Ok(took)
         },

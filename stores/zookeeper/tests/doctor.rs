@@ -26,6 +26,7 @@ async fn a_single_server_is_known_as_one_and_its_bounds_are_told() {
     assert_eq!(find(&found, "session").grade, Grade::Good);
     assert!(find(&found, "session").what.contains("400ms"), "{found:#?}");
     find(&found, "latency");
+    assert_eq!(find(&found, "clock").grade, Grade::Good);
     assert_eq!(server.nodes(), nodes, "it changed something");
     let found = examine(&format!("{}?session=1h", server.url())).await;
     assert_eq!(find(&found, "session").grade, Grade::Warning, "{found:#?}");

@@ -16,6 +16,8 @@ pub(super) struct Facts {
     pub(super) longest: Option<Duration>,
     /// A round trip through the leader.
     pub(super) round_trip: Option<Duration>,
+    /// How far the leader's clock is ahead of ours, in milliseconds.
+    pub(super) ahead: Option<i64>,
     pub(super) locks: Option<usize>,
     /// The lock with the most entries, and how many it has.
     pub(super) longest_queue: Option<(String, usize)>,
@@ -31,6 +33,7 @@ impl Facts {
             shortest: None,
             longest: None,
             round_trip: None,
+            ahead: None,
             locks: None,
             longest_queue: None,
         }

@@ -2,7 +2,8 @@
 //!
 //! # Layout
 //!
-//! - this file: collects facts, from the servers' own words and by sessions of its own. Nothing is changed.
+//! - this file: collects facts, from the servers' own words and by sessions of its own. Nothing is changed, but for a node that
+//!   lives a moment and tells the time.
 //! - [`facts`]: what is known, and how a server's words are read.
 //! - [`rules`]: what to think of it, without any server.
 
@@ -12,10 +13,12 @@ mod rules;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use leasehold_core::clock::wall_micros;
 use leasehold_core::doctor::Finding;
-use leasehold_core::{Clock, Result};
+use leasehold_core::{Clock, EntryId, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use zookeeper_client::{Acls, CreateMode};
 
 use crate::Config;
 use crate::link::{Life, connect, connect_for};
@@ -48,6 +51,7 @@ pub(crate) async fn examine(config: &Config) -> Result<Vec<Finding>> {
     facts.shortest = bound(config, Duration::from_millis(1), &clock).await;
     facts.longest = bound(config, Duration::from_secs(24 * 3600), &clock).await;
     facts.round_trip = round_trip(config, &life, &clock).await;
+    facts.ahead = ahead(config, &life).await;
     (facts.locks, facts.longest_queue) = queues(config, &life).await;
     Ok(rules::judge(&facts))
 }
@@ -68,6 +72,23 @@ async fn round_trip(config: &Config, life: &Life, clock: &Clock) -> Option<Durat
     }
     times.sort();
     times.get(times.len() / 2).copied()
+}
+
+/// How far the leader's clock is ahead of ours, in milliseconds. Only a write shows it: a node knows when it was created.
+async fn ahead(config: &Config, life: &Life) -> Option<i64> {
+    let path = format!("/leasehold-doctor-{}", EntryId::random().ok()?);
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let before = millis();
+    let created = tokio::time::timeout(config.timeout(), life.client.create(&path, b"", &ephemeral)).await;
+    let (stat, _) = created.ok()?.ok()?;
+    let ours = i64::midpoint(before, millis());
+    // If this fails, it goes with the session.
+    let _ = tokio::time::timeout(config.timeout(), life.client.delete(&path, None)).await;
+    Some(stat.ctime - ours)
+}
+
+fn millis() -> i64 {
+    i64::try_from(wall_micros() / 1000).unwrap_or(i64::MAX)
 }
 
 /// How many locks have a node, and how many entries the longest queue has.

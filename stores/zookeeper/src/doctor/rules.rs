@@ -18,6 +18,9 @@ const NODE: usize = 52;
 /// A round trip through the leader that is slow for a lock.
 const SLOW: Duration = Duration::from_millis(50);
 
+/// How far clocks may be apart before people wonder, in milliseconds.
+const APART: i64 = 1000;
+
 /// How many epochs there are for tokens.
 const EPOCHS: u64 = 1 << 21;
 
@@ -38,6 +41,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     servers(facts, &mut found);
     session(facts, &mut found);
     speed(facts, &mut found);
+    clock(facts, &mut found);
     sizes(facts, &mut found);
     found
 }
@@ -182,6 +186,19 @@ fn session(facts: &Facts, found: &mut Vec<Finding>) {
     });
 }
 
+fn clock(facts: &Facts, found: &mut Vec<Finding>) {
+    let Some(ahead) = facts.ahead else { return };
+    let apart = time(Duration::from_millis(ahead.unsigned_abs()));
+    let why = "no lock depends on it: sessions are counted by each side for itself; since when a lock is held is told by the leader's clock";
+    found.push(if ahead.abs() <= APART {
+        Finding::new(Grade::Good, "clock", format!("the leader's clock and ours are {apart} apart"), why)
+    } else {
+        let side = if ahead > 0 { "ahead of" } else { "behind" };
+        Finding::new(Grade::Note, "clock", format!("the leader's clock is {apart} {side} ours"), why)
+            .fix("have both follow NTP")
+    });
+}
+
 fn speed(facts: &Facts, found: &mut Vec<Finding>) {
     let Some(trip) = facts.round_trip else { return };
     let what = format!("a round trip to the leader takes {}", time(trip));
@@ -250,6 +267,7 @@ mod tests {
             shortest: Some(Duration::from_secs(4)),
             longest: Some(Duration::from_secs(40)),
             round_trip: Some(Duration::from_millis(2)),
+            ahead: Some(3),
             locks: Some(3),
             longest_queue: Some(("x".into(), 4)),
             ..Facts::new(ten)
@@ -276,7 +294,8 @@ mod tests {
         let old = Said { version: Some((3, 4, 14)), mode: "leader".into(), zxid: Some(u64::MAX >> 11) };
         let old = Server { address: "c".into(), words: Words::Said(old) };
         let second = Duration::from_secs(1);
-        let cases: [(&str, Grade, Facts); 9] = [
+        let cases: [(&str, Grade, Facts); 10] = [
+            ("clock", Grade::Note, Facts { ahead: Some(-5_000), ..healthy() }),
             ("quorum", Grade::Warning, Facts { servers: vec![server("standalone")], ..healthy() }),
             (
                 "quorum",
