@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_client::{Budget, Client};
-use leasehold_testkit::wait::eventually;
+use leasehold_testkit::wait::{eventually, soon};
 use tokio::task::JoinSet;
 
 use super::common;
@@ -63,7 +63,8 @@ async fn more_waiters_than_can_be_watched_survive_a_reconnect() {
     })
     .await;
     scene.proxy().cut();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Only a client that is connected again can look.
+    soon("a look", client.inspect(&names[0])).await.expect("a look");
     for guard in guards {
         guard.release().await.expect("a release");
     }
