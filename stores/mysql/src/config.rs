@@ -39,7 +39,7 @@ impl Config {
     /// Reads a URL: `mysql://[user:password@]host[:port]/database`, with these parameters:
     ///
     /// - `prefix`: what the names of the tables start with (`leasehold_`); `create=no`: missing tables are an error;
-    /// - `pool`: how many connections a session has for statements at most (4); it has one more to be told;
+    /// - `pool`: how many connections a session has for statements at most (4); it has two more to be told;
     /// - `timeout`: how long a statement may take (5s); `retention`: how long the last token of an idle lock is kept (24h);
     /// - `sslmode=require`: encrypted, and the server must prove who it is, by a certificate of an authority that is generally trusted or
     ///   that is in the file `ca`.

@@ -2,7 +2,7 @@
 //!
 //! A free lock is taken and given back by one statement each. All else is the rule of the core, run on the rows of a lock and written
 //! back in one round trip (`leasehold-sql` is that part). MySQL tells nobody anything, so whoever waits has a doorbell: a
-//! connection that sleeps in the server, which others end with `KILL QUERY`. Where that is not allowed, mail is looked for.
+//! connection that waits in the server, which others end with `KILL QUERY`. Where that is not allowed, mail is looked for.
 //!
 //! # Layout
 //!

@@ -2,11 +2,14 @@
 //!
 //! The same for every SQL store: `common` says which.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_client::{Budget, Client};
-use leasehold_core::{Error, Kind};
-use leasehold_testkit::wait::soon;
+use leasehold_core::store::{Ask, Inbox, Joined, Note, Otherwise, Presence, Renewal, Renewed, Session};
+use leasehold_core::view::Lost;
+use leasehold_core::{EntryId, Error, Kind, Label, Lease, Name, SessionId, Want};
+use leasehold_testkit::wait::{eventually, soon};
 
 use crate::common::{SERVER, fence_sql, fresh_url, open, prefix_of, reader_url, tables, user_url};
 
@@ -91,7 +94,7 @@ async fn people_can_read_who_holds_and_who_waits() {
     let waiter = tokio::spawn(async move { b.mutex("orders/7").lock().await });
     let look =
         format!("SELECT state, want FROM {}queue WHERE name = 'orders/7' ORDER BY seq", prefix_of(&url));
-    leasehold_testkit::wait::eventually("both are there", || async {
+    eventually("both are there", || async {
         let seen = SERVER.sql(&look).replace('\t', "|");
         if seen == "holds|exclusive\nwaits|exclusive" { Ok(()) } else { Err(seen) }
     })
@@ -130,4 +133,91 @@ async fn a_late_writer_changes_nothing() {
     write(80, guard.token());
     assert_eq!(SERVER.sql(&format!("SELECT balance FROM {account}")), "80");
     guard.release().await.expect("a release");
+}
+
+/// One that is told and does not care.
+struct Deaf;
+
+impl Inbox for Deaf {
+    fn note(&self, _: Note) {}
+
+    fn session_gone(&self) {}
+}
+
+async fn session(url: &str) -> Arc<dyn Session> {
+    let me = Presence { id: SessionId::random().expect("an id"), label: Label::new("me") };
+    open(url).expect("a store").open(me, Arc::new(Deaf)).await.expect("a session")
+}
+
+#[tokio::test]
+async fn a_place_lasts_as_long_as_it_is_renewed() {
+    let url = fresh_url(&SERVER);
+    let (a, b) = (session(&url).await, session(&url).await);
+    let ask = |place| Ask {
+        name: Name::new("x").expect("a name"),
+        id: EntryId::random().expect("an id"),
+        want: Want::Exclusive,
+        lease: Lease::Fixed(Duration::from_secs(60)),
+        place,
+        otherwise: Otherwise::Queue,
+    };
+    let held = a.clone().join(ask(Duration::from_secs(60))).await.expect("an answer");
+    assert!(matches!(held, Joined::Held(_)), "{held:?}");
+    let place = Duration::from_secs(2);
+    let second = ask(place);
+    let line = Renewal { name: second.name.clone(), id: second.id, token: None, more_tokens: false };
+    let waits = b.clone().join(second).await.expect("an answer");
+    assert!(matches!(waits, Joined::Waiting(_)), "{waits:?}");
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < place * 3 / 2 {
+        let renewed = b.clone().renew(vec![line.clone()]).await.expect("answers").pop();
+        assert!(matches!(renewed, Some(Ok(Renewed::Waiting(_)))), "{renewed:?} after {:?}", begun.elapsed());
+        tokio::time::sleep(place / 10).await;
+    }
+    a.close().await.expect("a goodbye");
+    b.close().await.expect("a goodbye");
+}
+
+#[tokio::test]
+async fn whoever_waits_is_woken_and_need_not_look() {
+    let url = fresh_url(&SERVER);
+    let (a, b) = (client(&url).await, client(&url).await);
+    for _ in 0..4 {
+        let guard = a.mutex("x").lock().await.expect("a lock");
+        let mutex = b.mutex("x");
+        let waiter = tokio::spawn(async move { mutex.lock().await });
+        // As long as it looks for mail, this shows nothing.
+        let woken = format!("SELECT COUNT(*) FROM {}entries WHERE wake <> 'mail'", prefix_of(&url));
+        eventually("it waits to be woken", || async {
+            let seen = SERVER.sql(&woken);
+            if seen == "1" { Ok(()) } else { Err(seen) }
+        })
+        .await;
+        guard.release().await.expect("a release");
+        let next = tokio::time::timeout(Duration::from_secs(3), waiter).await.expect("it is woken at once");
+        next.expect("a task").expect("a lock").release().await.expect("a release");
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_ended_is_not_renewed_though_nobody_took_the_lock() {
+    let session = session(&fresh_url(&SERVER)).await;
+    let (name, id) = (Name::new("x").expect("a name"), EntryId::random().expect("an id"));
+    let lease = Lease::Kept(Duration::from_millis(300));
+    let (want, place, otherwise) = (Want::Exclusive, Duration::from_secs(5), Otherwise::GoAway);
+    let ask = Ask { name: name.clone(), id, want, lease, place, otherwise };
+    let Joined::Held(grant) = session.clone().join(ask).await.expect("an answer") else {
+        panic!("it was free")
+    };
+    let line = Renewal { name: name.clone(), id, token: Some(grant.tokens.first), more_tokens: false };
+    let renewed = session.clone().renew(vec![line.clone()]).await.expect("answers").pop();
+    assert!(matches!(renewed, Some(Ok(Renewed::Held(_)))), "{renewed:?}");
+    eventually("the lease ends", || async {
+        let holders = session.clone().inspect(name.clone()).await.expect("a look").holders.len();
+        if holders == 0 { Ok(()) } else { Err(holders) }
+    })
+    .await;
+    let renewed = session.clone().renew(vec![line]).await.expect("answers").pop();
+    assert!(matches!(renewed, Some(Ok(Renewed::Gone(Lost::Expired)))), "{renewed:?}");
+    session.close().await.expect("a goodbye");
 }

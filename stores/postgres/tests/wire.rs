@@ -1,0 +1,77 @@
+//! What goes over the wire: how many statements, and whether they are encrypted.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{fresh_url, open};
+use leasehold_client::{Budget, Client};
+use leasehold_core::Kind;
+use leasehold_testkit::servers::{Postgres, PostgresOptions};
+use leasehold_testkit::wait::{eventually, soon};
+
+async fn client(url: &str) -> Client {
+    let builder = Client::builder().local_queue(Budget::off()).default_lease(Duration::from_secs(60));
+    soon("a client", builder.open(open(url).expect("a store"))).await.expect("a client")
+}
+
+/// How many statements about locks the server's log has.
+fn statements(server: &Postgres) -> usize {
+    let log = std::fs::read_to_string(server.folder().join("log")).expect("a log");
+    log.lines().filter(|line| line.contains("execute ") && line.contains("_locks")).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_free_lock_costs_one_statement_and_its_release_another() {
+    let server = Postgres::start(PostgresOptions::new().line("log_statement = all"));
+    let client = client(&fresh_url(&server)).await;
+    client.mutex("x").lock().await.expect("a lock").release().await.expect("a release");
+    let before = statements(&server);
+    for _ in 0..10 {
+        client.mutex("x").lock().await.expect("a lock").release().await.expect("a release");
+    }
+    assert_eq!(statements(&server) - before, 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_waits_and_is_told_asks_nothing() {
+    let server = Postgres::start(PostgresOptions::new().line("log_statement = all"));
+    let url = fresh_url(&server);
+    let (a, b) = (client(&url).await, client(&url).await);
+    // Listening has begun.
+    eventually("both listen", || async {
+        let log = std::fs::read_to_string(server.folder().join("log")).expect("a log");
+        let listening = log.lines().filter(|line| line.contains("UNLISTEN leasehold_trial")).count();
+        if listening >= 2 { Ok(()) } else { Err(listening) }
+    })
+    .await;
+    let guard = a.mutex("x").lock().await.expect("a lock");
+    let waiter = tokio::spawn(async move { b.mutex("x").lock().await });
+    eventually("it waits", || async {
+        let waiters = a.inspect("x").await.expect("a look").waiters.len();
+        if waiters == 1 { Ok(()) } else { Err(waiters) }
+    })
+    .await;
+    let before = statements(&server);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(statements(&server), before, "statements while nothing happens");
+    guard.release().await.expect("a release");
+    // By itself it would ask only after a third of its place, which is 20 s.
+    let told = tokio::time::timeout(Duration::from_secs(8), waiter).await.expect("it is told at once");
+    told.expect("a task").expect("a lock").release().await.expect("a release");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_encrypted_server_must_prove_who_it_is() {
+    let server = Postgres::start(PostgresOptions::new().tls());
+    let ca = server.certificates().ca();
+    let url = format!("{}&sslmode=require&ca={}", fresh_url(&server), ca.display());
+    let client = client(&url).await;
+    client.mutex("x").lock().await.expect("a lock").release().await.expect("a release");
+    let encrypted = "SELECT count(*) > 0 FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND application_name = 'leasehold'";
+    assert_eq!(server.sql(encrypted), "t");
+    // Nobody that this system trusts signed for it.
+    let strange = open(&format!("{}&sslmode=require", fresh_url(&server))).expect("a store");
+    let error = soon("an answer", Client::builder().open(strange)).await.expect_err("a strange certificate");
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+}
