@@ -12,11 +12,11 @@ use leasehold_core::store::Waiting;
 use leasehold_core::{EntryId, Name, Result, SessionId, Token, TokenBlock};
 use leasehold_sql::change::fresh_version;
 use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
-use leasehold_sql::{BLOCK, Cell, Change, Entering, Kept, Letter, Loaded, Lock, Row};
+use leasehold_sql::{BLOCK, Backend, Bell, Cell, Change, Ears, Entering, Kept, Letter, Loaded, Lock, Row};
 use mysql_async::Value;
 
 use crate::sql::{self, Outcome, bytes, maybe, maybe_number, maybe_text, number, string, text};
-use crate::wake::bell_of;
+use crate::wake::{Doorbell, bell_of};
 use crate::wire::Wire;
 
 /// The database's time when the statement began; no time zone and no summer time in it.
@@ -30,7 +30,7 @@ const HELD_ALONE: &str = "state = 'holds' AND want = 'exclusive'";
 
 /// The locks of a database.
 pub(crate) struct State {
-    pub(crate) wire: Arc<Wire>,
+    wire: Arc<Wire>,
     locks: String,
     entries: String,
     mail: String,
@@ -63,16 +63,6 @@ impl State {
     /// The condition that the row of the lock was changed by this text.
     fn done(&self, name: &str, version: i64) -> String {
         format!("EXISTS (SELECT 1 FROM {} l WHERE l.name = {name} AND l.version = {version})", self.locks)
-    }
-
-    /// One statement: what it says of locks, entries and watchers is of one moment.
-    pub(crate) async fn load(&self, names: &[Name]) -> Result<Loaded> {
-        self.read(names, "").await
-    }
-
-    /// The same with the first few behind the front.
-    pub(crate) async fn peek(&self, name: &Name) -> Result<Loaded> {
-        self.read(std::slice::from_ref(name), "AND state <> 'barges' ORDER BY seq LIMIT 3").await
     }
 
     async fn read(&self, names: &[Name], which: &str) -> Result<Loaded> {
@@ -113,7 +103,35 @@ impl State {
         Ok(Loaded { now, watchers, locks })
     }
 
-    pub(crate) async fn save(&self, change: &Change) -> Result<bool> {
+    /// Rings at those who have mail now.
+    fn ring(&self, letters: &[Letter]) {
+        let mut bells: Vec<u64> = letters.iter().filter_map(|letter| bell_of(&letter.wake)).collect();
+        bells.sort_unstable();
+        bells.dedup();
+        bells.into_iter().for_each(|bell| self.wire.post(format!("KILL QUERY {bell}")));
+    }
+
+    /// Runs statements as one transaction, in one text. The first outcome is that of the first statement.
+    async fn together(&self, statements: &[String]) -> Result<Vec<Outcome>> {
+        let text = format!("START TRANSACTION; {}; COMMIT", statements.join("; "));
+        let mut outcomes = self.wire.run(&text).await?;
+        outcomes.remove(0);
+        Ok(outcomes)
+    }
+}
+
+impl Backend for State {
+    /// One statement: what it says of locks, entries and watchers is of one moment.
+    async fn load(&self, names: &[Name]) -> Result<Loaded> {
+        self.read(names, "").await
+    }
+
+    /// The same with the first few behind the front.
+    async fn peek(&self, name: &Name) -> Result<Loaded> {
+        self.read(std::slice::from_ref(name), "AND state <> 'barges' ORDER BY seq LIMIT 3").await
+    }
+
+    async fn save(&self, change: &Change) -> Result<bool> {
         let State { locks, entries, mail, columns, .. } = self;
         let name = key(&change.name);
         let done = self.done(&name, change.to);
@@ -181,23 +199,7 @@ impl State {
         Ok(true)
     }
 
-    /// Rings at those who have mail now.
-    fn ring(&self, letters: &[Letter]) {
-        let mut bells: Vec<u64> = letters.iter().filter_map(|letter| bell_of(&letter.wake)).collect();
-        bells.sort_unstable();
-        bells.dedup();
-        bells.into_iter().for_each(|bell| self.wire.post(format!("KILL QUERY {bell}")));
-    }
-
-    /// Runs statements as one transaction, in one text. The first outcome is that of the first statement.
-    async fn together(&self, statements: &[String]) -> Result<Vec<Outcome>> {
-        let text = format!("START TRANSACTION; {}; COMMIT", statements.join("; "));
-        let mut outcomes = self.wire.run(&text).await?;
-        outcomes.remove(0);
-        Ok(outcomes)
-    }
-
-    pub(crate) async fn enter(&self, entering: &Entering) -> Result<Option<Token>> {
+    async fn enter(&self, entering: &Entering) -> Result<Option<Token>> {
         let State { locks, columns, retention, watch, .. } = self;
         let (name, to, limit) = (key(&entering.name), fresh_version()?, maybe(entering.limit.map(i64::from)));
         let (lease, more) = (micros(entering.row.entry.lease.length()), BLOCK - 1);
@@ -242,7 +244,7 @@ impl State {
         Ok((entered.changed > 0).then_some(Token(entered.id)))
     }
 
-    pub(crate) async fn depart(&self, name: &Name, id: EntryId, used: Option<Token>) -> Result<bool> {
+    async fn depart(&self, name: &Name, id: EntryId, used: Option<Token>) -> Result<bool> {
         let State { locks, retention, .. } = self;
         let last = match used {
             Some(used) => {
@@ -263,7 +265,7 @@ impl State {
         Ok(left.changed > 0)
     }
 
-    pub(crate) async fn append(&self, name: &Name, row: &Row) -> Result<Option<Waiting>> {
+    async fn append(&self, name: &Name, row: &Row) -> Result<Option<Waiting>> {
         let State { locks, entries, columns, retention, .. } = self;
         let (name, to) = (key(name), fresh_version()?);
         let place = micros(row.entry.place);
@@ -296,7 +298,7 @@ impl State {
         found(&outcomes, 2).map(waiting).transpose()
     }
 
-    pub(crate) async fn stay(&self, name: &Name, id: EntryId) -> Result<Option<Waiting>> {
+    async fn stay(&self, name: &Name, id: EntryId) -> Result<Option<Waiting>> {
         let State { locks, entries, retention, .. } = self;
         let (name, to) = (key(name), fresh_version()?);
         let done = self.done(&name, to);
@@ -324,7 +326,7 @@ impl State {
         found(&outcomes, 2).map(waiting).transpose()
     }
 
-    pub(crate) async fn withdraw(&self, name: &Name, id: EntryId) -> Result<bool> {
+    async fn withdraw(&self, name: &Name, id: EntryId) -> Result<bool> {
         let State { locks, entries, .. } = self;
         let (name, to) = (key(name), fresh_version()?);
         let done = self.done(&name, to);
@@ -345,7 +347,7 @@ impl State {
         Ok(changed(&outcomes, 1) > 0)
     }
 
-    pub(crate) async fn keep(&self, lines: &[(Name, EntryId)]) -> Result<Vec<Option<Kept>>> {
+    async fn keep(&self, lines: &[(Name, EntryId)]) -> Result<Vec<Option<Kept>>> {
         let State { locks, retention, .. } = self;
         // Everybody locks rows in the same order.
         let mut sorted: Vec<&(Name, EntryId)> = lines.iter().collect();
@@ -383,7 +385,7 @@ impl State {
         Ok(lines.iter().map(|(_, id)| kept.get(id).copied()).collect())
     }
 
-    pub(crate) async fn names(&self, prefix: &str, after: Option<&Name>, most: usize) -> Result<Vec<Name>> {
+    async fn names(&self, prefix: &str, after: Option<&Name>, most: usize) -> Result<Vec<Name>> {
         let (len, prefix) = (prefix.len(), bytes(prefix.as_bytes()));
         let found = self
             .wire
@@ -398,7 +400,7 @@ impl State {
     }
 
     /// Takes out what it found, and nothing that came in between.
-    pub(crate) async fn mail(&self, session: SessionId) -> Result<Vec<String>> {
+    async fn mail(&self, session: SessionId) -> Result<Vec<String>> {
         let mail = &self.mail;
         let found = self
             .wire
@@ -418,7 +420,7 @@ impl State {
         found.rows.iter().map(|row| string(row, 1)).collect()
     }
 
-    pub(crate) async fn watch(&self, session: SessionId, wake: &str, span: Duration) -> Result<()> {
+    async fn watch(&self, session: SessionId, wake: &str, span: Duration) -> Result<()> {
         let statement = format!(
             "INSERT INTO {} (session, wake, until) VALUES ('{session}', {}, {NOW} + {}) \
              ON DUPLICATE KEY UPDATE wake = VALUES(wake), until = VALUES(until)",
@@ -429,7 +431,7 @@ impl State {
         self.wire.run_one(&statement).await.map(drop)
     }
 
-    pub(crate) async fn sweep(&self) -> Result<()> {
+    async fn sweep(&self) -> Result<()> {
         let State { locks, entries, mail, watch, retention, .. } = self;
         for statement in [
             format!(
@@ -441,6 +443,14 @@ impl State {
             self.wire.run_one(&statement).await?;
         }
         Ok(())
+    }
+
+    fn listen(&self, session: SessionId, ears: Arc<Ears>) -> Arc<dyn Bell> {
+        Arc::new(Doorbell::begin(self.wire.clone(), session, ears))
+    }
+
+    async fn close(&self) {
+        self.wire.close().await;
     }
 }
 

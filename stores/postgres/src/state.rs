@@ -8,11 +8,11 @@ use std::time::Duration;
 use leasehold_core::store::Waiting;
 use leasehold_core::{EntryId, Name, Result, SessionId, Token, TokenBlock};
 use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
-use leasehold_sql::{BLOCK, Cell, Change, Entering, Kept, Letter, Loaded, Lock, Row};
+use leasehold_sql::{BLOCK, Backend, Bell, Cell, Change, Ears, Entering, Kept, Letter, Loaded, Lock, Row};
 use tokio_postgres::types::FromSql;
 
 use crate::sql::Values;
-use crate::wake::{MAIL, PUSH, channel};
+use crate::wake::{Listener, MAIL, PUSH, channel};
 use crate::wire::Wire;
 
 /// The database's time, at the moment at which it is asked.
@@ -23,7 +23,7 @@ const HEAD: usize = 10;
 
 /// The locks of a database.
 pub(crate) struct State {
-    pub(crate) wire: Arc<Wire>,
+    wire: Arc<Wire>,
     locks: String,
     entries: String,
     mail: String,
@@ -46,16 +46,6 @@ impl State {
             columns: COLUMNS.map(|(name, _)| name).join(", "),
             wire,
         }
-    }
-
-    /// One statement: what it says of locks, entries and watchers is of one moment.
-    pub(crate) async fn load(&self, names: &[Name]) -> Result<Loaded> {
-        self.read(names, "").await
-    }
-
-    /// The same with the first few behind the front.
-    pub(crate) async fn peek(&self, name: &Name) -> Result<Loaded> {
-        self.read(std::slice::from_ref(name), "AND state <> 'barges' ORDER BY seq LIMIT 3").await
     }
 
     async fn read(&self, names: &[Name], which: &str) -> Result<Loaded> {
@@ -99,8 +89,25 @@ impl State {
         Ok(Loaded { now: now.unsigned_abs(), watchers, locks })
     }
 
+    /// What the quick statements for those that wait ask of the lock: one holds it alone, and nobody gets anything by the change.
+    fn held_alone() -> &'static str {
+        "l.state = 'holds' AND l.want = 'exclusive' AND l.ends > t.now"
+    }
+}
+
+impl Backend for State {
+    /// One statement: what it says of locks, entries and watchers is of one moment.
+    async fn load(&self, names: &[Name]) -> Result<Loaded> {
+        self.read(names, "").await
+    }
+
+    /// The same with the first few behind the front.
+    async fn peek(&self, name: &Name) -> Result<Loaded> {
+        self.read(std::slice::from_ref(name), "AND state <> 'barges' ORDER BY seq LIMIT 3").await
+    }
+
     /// Writes everything of a change, or nothing: all parts ask whether the first one found its version.
-    pub(crate) async fn save(&self, change: &Change) -> Result<bool> {
+    async fn save(&self, change: &Change) -> Result<bool> {
         let State { locks, entries, mail, columns, .. } = self;
         let mut values = Values::default();
         let v = &mut values;
@@ -163,7 +170,7 @@ impl State {
         Ok(rows.first().map(|row| get::<i64>(row, 0)).transpose()? == Some(1))
     }
 
-    pub(crate) async fn enter(&self, entering: &Entering) -> Result<Option<Token>> {
+    async fn enter(&self, entering: &Entering) -> Result<Option<Token>> {
         let State { locks, watch, columns, retention, .. } = self;
         let mut values = Values::default();
         let v = &mut values;
@@ -202,7 +209,7 @@ impl State {
         rows.first().map(|row| Ok(Token(get::<i64>(row, 0)?.unsigned_abs()))).transpose()
     }
 
-    pub(crate) async fn depart(&self, name: &Name, id: EntryId, used: Option<Token>) -> Result<bool> {
+    async fn depart(&self, name: &Name, id: EntryId, used: Option<Token>) -> Result<bool> {
         let State { locks, watch, retention, .. } = self;
         let mut v = Values::default();
         let (name, id) = (v.text(key(name.as_str())), v.text(id.to_string()));
@@ -218,12 +225,7 @@ impl State {
         Ok(!self.wire.run(&statement, &v).await?.is_empty())
     }
 
-    /// What the quick statements for those that wait ask of the lock: one holds it alone, and nobody gets anything by the change.
-    fn held_alone() -> &'static str {
-        "l.state = 'holds' AND l.want = 'exclusive' AND l.ends > t.now"
-    }
-
-    pub(crate) async fn append(&self, name: &Name, row: &Row) -> Result<Option<Waiting>> {
+    async fn append(&self, name: &Name, row: &Row) -> Result<Option<Waiting>> {
         let State { locks, entries, watch, columns, retention, .. } = self;
         let mut values = Values::default();
         let v = &mut values;
@@ -251,7 +253,7 @@ impl State {
         rows.first().map(waiting).transpose()
     }
 
-    pub(crate) async fn stay(&self, name: &Name, id: EntryId) -> Result<Option<Waiting>> {
+    async fn stay(&self, name: &Name, id: EntryId) -> Result<Option<Waiting>> {
         let State { locks, entries, retention, .. } = self;
         let mut v = Values::default();
         let (name, id) = (v.text(key(name.as_str())), v.text(id.to_string()));
@@ -270,7 +272,7 @@ impl State {
         rows.first().map(waiting).transpose()
     }
 
-    pub(crate) async fn withdraw(&self, name: &Name, id: EntryId) -> Result<bool> {
+    async fn withdraw(&self, name: &Name, id: EntryId) -> Result<bool> {
         let State { locks, entries, watch, .. } = self;
         let mut v = Values::default();
         let (name, id) = (v.text(key(name.as_str())), v.text(id.to_string()));
@@ -287,7 +289,7 @@ impl State {
         Ok(!self.wire.run(&statement, &v).await?.is_empty())
     }
 
-    pub(crate) async fn keep(&self, lines: &[(Name, EntryId)]) -> Result<Vec<Option<Kept>>> {
+    async fn keep(&self, lines: &[(Name, EntryId)]) -> Result<Vec<Option<Kept>>> {
         let State { locks, retention, .. } = self;
         let mut v = Values::default();
         let names = v.texts(lines.iter().map(|(name, _)| key(name.as_str())).collect());
@@ -312,7 +314,7 @@ impl State {
         Ok(lines.iter().map(|(_, id)| kept.remove(id.to_string().as_str())).collect())
     }
 
-    pub(crate) async fn names(&self, prefix: &str, after: Option<&Name>, most: usize) -> Result<Vec<Name>> {
+    async fn names(&self, prefix: &str, after: Option<&Name>, most: usize) -> Result<Vec<Name>> {
         let mut v = Values::default();
         let prefix = v.text(key(prefix));
         let after = v.text(after.map(|name| key(name.as_str())).unwrap_or_default());
@@ -326,7 +328,7 @@ impl State {
         rows.iter().map(|row| Name::new(unkey(get(row, 0)?))).collect()
     }
 
-    pub(crate) async fn mail(&self, session: SessionId) -> Result<Vec<String>> {
+    async fn mail(&self, session: SessionId) -> Result<Vec<String>> {
         let mut v = Values::default();
         let session = v.text(session.to_string());
         let statement = format!(
@@ -337,7 +339,7 @@ impl State {
         rows.iter().map(|row| get::<String>(row, 0)).collect()
     }
 
-    pub(crate) async fn watch(&self, session: SessionId, wake: &str, span: Duration) -> Result<()> {
+    async fn watch(&self, session: SessionId, wake: &str, span: Duration) -> Result<()> {
         let mut v = Values::default();
         let (session, wake) = (v.text(session.to_string()), v.text(wake));
         let span = v.number(number(micros(span)));
@@ -349,7 +351,7 @@ impl State {
         self.wire.run(&statement, &v).await.map(drop)
     }
 
-    pub(crate) async fn sweep(&self) -> Result<()> {
+    async fn sweep(&self) -> Result<()> {
         let State { locks, entries, mail, watch, retention, .. } = self;
         let statement = format!(
             "WITH t AS MATERIALIZED (SELECT {NOW} AS now), \
@@ -359,6 +361,14 @@ impl State {
              DELETE FROM {watch} w USING t WHERE w.until < t.now - {retention}"
         );
         self.wire.run(&statement, &Values::default()).await.map(drop)
+    }
+
+    fn listen(&self, session: SessionId, ears: Arc<Ears>) -> Arc<dyn Bell> {
+        Arc::new(Listener::begin(self.wire.clone(), session, ears))
+    }
+
+    async fn close(&self) {
+        self.wire.close().await;
     }
 }
 
