@@ -12,6 +12,8 @@
 //! - [`processes`]: from one process to another, and as a command beside flock(1).
 //! - [`redis`]: the same questions on a Redis server, against redis-benchmark: `cargo xtask bench redis`.
 //! - [`zookeeper`]: pairs and hand-offs on a ZooKeeper server, against bare requests: `cargo xtask bench zookeeper`.
+//! - [`sql`]: the same on MariaDB and on PostgreSQL, against INSERT and DELETE: `cargo xtask bench mysql` and `postgres`.
+//! - [`one_name`]: one that many want.
 //! - [`free_names`]: locks that nobody else wants.
 //! - [`floor`]: the code that Leasehold is compared with.
 //! - [`measure`]: rounds, medians, the printed table and the targets.
@@ -26,8 +28,10 @@ mod free_names;
 mod handover;
 mod held;
 mod measure;
+mod one_name;
 mod processes;
 mod redis;
+mod sql;
 mod uncontended;
 mod zookeeper;
 
@@ -42,12 +46,12 @@ static ALLOCATOR: alloc::Counting = alloc::Counting;
 type Done<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str = "\
-leasehold-bench embedded|redis|zookeeper [--check] [--quick] [--only PART]
+leasehold-bench embedded|redis|zookeeper|mysql|postgres [--check] [--quick] [--only PART]
 
   --check   exit with 1 if a target is missed
   --quick   fewer and shorter rounds: for a look, not for figures to quote
   --only    embedded: uncontended, files, handover, held or processes; redis: pairs, one-name, hand-off or kept;
-            zookeeper: pairs or hand-off";
+            zookeeper: pairs or hand-off; mysql, postgres: pairs, one-name, hand-off or idle";
 
 /// One part of the benchmark.
 type Part = (&'static str, fn(&mut Report) -> Done);
@@ -66,9 +70,11 @@ fn main() -> ExitCode {
     match args.as_slice() {
         ["embedded", options @ ..] => bench(options, &PARTS.map(|(name, _)| name), embedded),
         ["redis", options @ ..] => bench(options, &redis::parts(), redis::run),
+        ["mysql", options @ ..] => bench(options, &sql::parts(), sql::mysql),
+        ["postgres", options @ ..] => bench(options, &sql::parts(), sql::postgres),
         ["zookeeper", options @ ..] => bench(options, &zookeeper::parts(), zookeeper::run),
         [processes::CHILD, rest @ ..] => done(processes::child(rest)),
-        [redis::one_name::CHILD, rest @ ..] => done(redis::one_name::child(rest)),
+        [one_name::CHILD, rest @ ..] => done(one_name::child(rest)),
         _ => usage(),
     }
 }

@@ -153,6 +153,8 @@ pub(crate) fn child(args: &[&str]) -> Done {
             })
         }
         ["message", address] => message::receive(address),
+        ["poll-mysql", url] => crate::sql::floor::poll("mysql", url),
+        ["poll-postgres", url] => crate::sql::floor::poll("postgres", url),
         ["event", address] => crate::zookeeper::floor::watch(address),
         _ => Err("this is started by the benchmark itself".into()),
     }

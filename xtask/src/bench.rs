@@ -24,6 +24,12 @@ pub(crate) fn zookeeper(args: &[&str]) -> Done {
     bench("zookeeper", args)
 }
 
+/// MariaDB or PostgreSQL, against bare statements of the same driver.
+pub(crate) fn sql(which: &str, args: &[&str]) -> Done {
+    tools::ensure(tools::FOR_TESTS)?;
+    bench(which, args)
+}
+
 fn bench(which: &str, args: &[&str]) -> Done {
     Cmd::cargo().args(["run", "--quiet", "--release", "-p", "leasehold-bench", "--", which]).args(args).run()
 }

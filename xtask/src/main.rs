@@ -29,6 +29,8 @@ cargo xtask COMMAND
   bench embedded [ARGS]   the benchmarks that need no server; --check fails below a target, --quick is shorter
   bench redis [ARGS]      the same questions on a Redis server
   bench zookeeper [ARGS]  the same questions on a ZooKeeper server
+  bench mysql [ARGS]      the same questions on a MariaDB server
+  bench postgres [ARGS]   the same questions on a PostgreSQL server
   ci                      all that CI checks: the same as .ci/run
   deny                    licences, sources, bans, and advisories if their database can be reached
   msrv                    builds with the oldest Rust that Cargo.toml promises
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         ["bench", "embedded", rest @ ..] => bench::embedded(rest),
         ["bench", "redis", rest @ ..] => bench::redis(rest),
         ["bench", "zookeeper", rest @ ..] => bench::zookeeper(rest),
+        ["bench", which @ ("mysql" | "postgres"), rest @ ..] => bench::sql(which, rest),
         ["ci"] => sh::Cmd::new(sh::root().join(".ci/run")).run(),
         ["deny"] => deny::run(),
         ["msrv"] => msrv::run(),

@@ -4,13 +4,15 @@
 //! - [`floor`] is redis-benchmark.
 //! - [`pairs`]: free names, by one task and by 64.
 //! - [`one_name`]: one name that many tasks want, in one process and in four.
+//! - [`hand_off`]: from one process to another.
 //! - [`message`]: what a hand-off can't be faster than.
 //! - [`kept`]: the renewal of 100,000 held locks.
 
 mod floor;
+mod hand_off;
 mod kept;
 pub(crate) mod message;
-pub(crate) mod one_name;
+mod one_name;
 mod pairs;
 
 use leasehold_testkit::servers::redis::{Redis, RedisOptions};
@@ -21,12 +23,8 @@ use crate::measure::Report;
 /// A part of the benchmark on a server of its own.
 type Part = (&'static str, fn(&mut Report, &Redis) -> Done);
 
-const PARTS: [Part; 4] = [
-    ("pairs", pairs::run),
-    ("one-name", one_name::run),
-    ("hand-off", one_name::hand_off),
-    ("kept", kept::run),
-];
+const PARTS: [Part; 4] =
+    [("pairs", pairs::run), ("one-name", one_name::run), ("hand-off", hand_off::run), ("kept", kept::run)];
 
 /// The names of the parts.
 pub(crate) fn parts() -> Vec<&'static str> {

@@ -34,7 +34,8 @@ pub(crate) async fn deliver<B: Backend>(desk: Weak<Desk<B>>) {
             return;
         };
         pause = pause.min(longest);
-        let rung = timeout(pause, wake.mail.notified()).await.is_ok();
+        let stirred = timeout(pause, wake.mail.notified()).await.is_ok();
+        let rung = wake.take_ring();
         let Some(desk) = desk.upgrade() else { return };
         if desk.is_closed() {
             return;
@@ -45,11 +46,16 @@ pub(crate) async fn deliver<B: Backend>(desk: Weak<Desk<B>>) {
             continue;
         }
         let heard = desk.bell.heard();
+        if heard && stirred && !rung {
+            // Somebody came. Whoever has something for it rings.
+            pause = IN_CASE;
+            continue;
+        }
         match desk.backend.mail(desk.me.id).await {
             Ok(letters) => {
                 pause = match (heard, letters.is_empty()) {
                     (true, _) => IN_CASE,
-                    (false, true) if !rung => pause * 2,
+                    (false, true) if !stirred => pause * 2,
                     (false, _) => SOON,
                 };
                 letters.iter().for_each(|text| wake.deliver(text));

@@ -119,7 +119,7 @@ impl<B: Backend> Session for SqlSession<B> {
                 *on = true;
                 tokio::spawn(keep_watching(Arc::downgrade(desk)));
             }
-            desk.wake.mail.notify_one();
+            desk.wake.ring();
             Ok(events)
         })
     }

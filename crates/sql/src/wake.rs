@@ -1,7 +1,7 @@
 //! What a session knows of its own entries, and whom it tells.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::store::{Inbox, News, Note};
@@ -18,8 +18,10 @@ pub(crate) struct Wake {
     /// How often listening began or ended: whoever sees the same number before and after has missed nothing.
     turns: AtomicU64,
     pub(crate) watchers: Watchers,
-    /// Something may be in the mail.
+    /// The postman has a reason to think anew: something came, or somebody.
     pub(crate) mail: Notify,
+    /// Whether something may be in the mail.
+    rung: AtomicBool,
 }
 
 #[derive(Debug, Clone)]
@@ -32,7 +34,25 @@ struct Tracked {
 impl Wake {
     pub(crate) fn new(inbox: Arc<dyn Inbox>) -> Self {
         let (entries, watchers) = (Mutex::default(), Watchers::default());
-        Wake { inbox, entries, turns: AtomicU64::new(0), watchers, mail: Notify::new() }
+        Wake {
+            inbox,
+            entries,
+            turns: AtomicU64::new(0),
+            watchers,
+            mail: Notify::new(),
+            rung: AtomicBool::new(false),
+        }
+    }
+
+    /// Something may be in the mail.
+    pub(crate) fn ring(&self) {
+        self.rung.store(true, Ordering::SeqCst);
+        self.mail.notify_one();
+    }
+
+    /// Whether something may be in the mail. Then it is looked for now.
+    pub(crate) fn take_ring(&self) -> bool {
+        self.rung.swap(false, Ordering::SeqCst)
     }
 
     /// Takes note of an entry before it is asked for. Tells whether it was known.
@@ -119,7 +139,7 @@ impl Wake {
         for (id, name) in waiting {
             self.inbox.note(Note { name, id, news: News::Retry });
         }
-        self.mail.notify_one();
+        self.ring();
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<EntryId, Tracked>> {
@@ -138,7 +158,7 @@ impl Ears {
 
     /// Somebody rang: there is mail.
     pub fn rung(&self) {
-        self.0.mail.notify_one();
+        self.0.ring();
     }
 
     /// Listening began, or ended: what was told meanwhile is lost, so everybody who waits asks.

@@ -14,6 +14,7 @@
 //! - `state`: the statements that read and write a lock.
 //! - `sql`: values as they are written in statements, and what comes back.
 //! - `wake`: the doorbell.
+//! - `mailbox`: what was left for a session.
 //! - `doctor`: what the store can find out about its database.
 //! - `wire`: connections, each owned by a task.
 //! - `trouble`: what errors of the server mean.
@@ -21,6 +22,7 @@
 
 pub mod config;
 mod doctor;
+mod mailbox;
 pub mod schema;
 mod session;
 mod sql;

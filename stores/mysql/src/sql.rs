@@ -1,7 +1,7 @@
 //! Values as they are written in statements, and what comes back.
 //!
 //! Several statements go in one text, which has no place for values of its own: so they are written out. Whatever anybody else chose
-//! (names, labels) is written in hex, which can't be mistaken for anything else.
+//! (names, labels) is written in hex, which can't be mistaken for anything else. Single statements that are run most are prepared instead.
 
 use leasehold_core::Result;
 use leasehold_sql::Cell;
@@ -30,6 +30,15 @@ pub(crate) fn cell(cell: &Cell) -> String {
         Cell::Text(value) => text(value),
         Cell::Number(number) => number.to_string(),
         Cell::Null => "NULL".to_owned(),
+    }
+}
+
+/// The same for a statement that is prepared.
+pub(crate) fn value(cell: &Cell) -> Value {
+    match cell {
+        Cell::Text(value) => Value::Bytes(value.as_str().into()),
+        Cell::Number(number) => Value::Int(*number),
+        Cell::Null => Value::NULL,
     }
 }
 

@@ -15,9 +15,10 @@ use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
 use leasehold_sql::{BLOCK, Backend, Bell, Cell, Change, Ears, Entering, Kept, Letter, Loaded, Lock, Row};
 use mysql_async::Value;
 
+use crate::mailbox::{self, Mailbox};
 use crate::sql::{self, Outcome, bytes, maybe, maybe_number, maybe_text, number, string, text};
 use crate::wake::{Doorbell, bell_of};
-use crate::wire::Wire;
+use crate::wire::{Text, Wire};
 
 /// The database's time when the statement began; no time zone and no summer time in it.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
@@ -38,26 +39,35 @@ pub(crate) struct State {
     retention: u64,
     /// The columns of an entry, as a list.
     columns: String,
+    /// Takes a free lock.
+    enter: Arc<str>,
+    /// Lets go of a lock that nobody waits for.
+    depart: Arc<str>,
+    mailbox: Arc<Mailbox>,
 }
 
 impl State {
     pub(crate) fn new(wire: Arc<Wire>) -> Self {
         let config = wire.config().clone();
         let table = |name| config.table(name);
+        let (locks, watch) = (table("locks"), table("watch"));
+        let retention = micros(config.options.retention);
         State {
-            locks: table("locks"),
+            enter: enter(&locks, &watch, retention).into(),
+            depart: depart(&locks, &watch, retention).into(),
+            mailbox: Arc::default(),
+            locks,
             entries: table("entries"),
             mail: table("mail"),
-            watch: table("watch"),
-            retention: micros(config.options.retention),
+            watch,
+            retention,
             columns: COLUMNS.map(|(name, _)| name).join(", "),
             wire,
         }
     }
 
-    /// The condition that nobody watches.
     fn unwatched(&self) -> String {
-        format!("NOT EXISTS (SELECT 1 FROM {} w WHERE w.until > {NOW})", self.watch)
+        unwatched(&self.watch)
     }
 
     /// The condition that the row of the lock was changed by this text.
@@ -103,18 +113,21 @@ impl State {
         Ok(Loaded { now, watchers, locks })
     }
 
-    /// Rings at those who have mail now.
-    fn ring(&self, letters: &[Letter]) {
-        let mut bells: Vec<u64> = letters.iter().filter_map(|letter| bell_of(&letter.wake)).collect();
-        bells.sort_unstable();
-        bells.dedup();
-        bells.into_iter().for_each(|bell| self.wire.post(format!("KILL QUERY {bell}")));
-    }
-
     /// Runs statements as one transaction, in one text. The first outcome is that of the first statement.
     async fn together(&self, statements: &[String]) -> Result<Vec<Outcome>> {
-        let text = format!("START TRANSACTION; {}; COMMIT", statements.join("; "));
-        let mut outcomes = self.wire.run(&text).await?;
+        self.together_and_ring(statements, &[]).await
+    }
+
+    /// The same, and rings at those who have mail then. That is in the same text, so it is done when this returns.
+    async fn together_and_ring(&self, statements: &[String], bells: &[u64]) -> Result<Vec<Outcome>> {
+        let mut text = format!("START TRANSACTION; {}; COMMIT", statements.join("; "));
+        bells.iter().for_each(|bell| text += &format!("; KILL QUERY {bell}"));
+        let enough = statements.len() + 2;
+        let mut outcomes = self.wire.send(Text::Plain { statements: text, enough }).await?;
+        // One whose session is gone ended the text: the others are rung at one by one.
+        let rung = outcomes.len() - enough;
+        bells.iter().skip(rung + 1).for_each(|bell| self.wire.post(&format!("KILL QUERY {bell}")));
+        outcomes.truncate(enough);
         outcomes.remove(0);
         Ok(outcomes)
     }
@@ -190,78 +203,33 @@ impl Backend for State {
         let saved = if let [one] = statements.as_slice() {
             self.wire.run_one(one).await?.changed
         } else {
-            changed(&self.together(&statements).await?, 0)
+            changed(&self.together_and_ring(&statements, &bells(&change.letters)).await?, 0)
         };
-        if saved == 0 {
-            return Ok(false);
-        }
-        self.ring(&change.letters);
-        Ok(true)
+        Ok(saved > 0)
     }
 
     async fn enter(&self, entering: &Entering) -> Result<Option<Token>> {
-        let State { locks, columns, retention, watch, .. } = self;
-        let (name, to, limit) = (key(&entering.name), fresh_version()?, maybe(entering.limit.map(i64::from)));
-        let (lease, more) = (micros(entering.row.entry.lease.length()), BLOCK - 1);
-        let free = format!("{locks}.entry IS NULL AND {locks}.rest = 0");
-        let mut inserted = Vec::new();
-        // From left to right, and each sees what those before it set: the entry, which says whether the lock is free, is the last.
-        let mut updated = vec![
-            format!("token = IF({free}, LAST_INSERT_ID(GREATEST({locks}.last + 1, VALUES(since))), token)"),
-            format!("block = IF({free}, token, block)"),
-            format!("block_end = IF({free}, token + {more}, block_end)"),
-            format!("last = IF({free}, token + {more}, last)"),
+        let lease = Value::UInt(micros(entering.row.entry.lease.length()));
+        let mut values = vec![
+            Value::Bytes(entering.name.as_str().into()),
+            Value::Int(fresh_version()?),
+            entering.limit.map_or(Value::NULL, Value::from),
+            lease.clone(),
         ];
-        for column in ["version", "permit_limit", "line", "keep"] {
-            updated.push(format!("{column} = IF({free}, VALUES({column}), {locks}.{column})"));
-        }
         for (cell, (column, _)) in entering.row.cells().iter().zip(COLUMNS) {
-            inserted.push(match column {
-                "token" => "LAST_INSERT_ID(t.now)".to_owned(),
-                "block" | "since" | "held_since" => "t.now".to_owned(),
-                "block_end" => format!("t.now + {more}"),
-                "ends" => format!("t.now + {lease}"),
-                "state" => "'holds'".to_owned(),
-                "started" => "1".to_owned(),
-                _ => sql::cell(cell),
-            });
-            if !["token", "block", "block_end", "entry"].contains(&column) {
-                updated.push(format!("{column} = IF({free}, VALUES({column}), {locks}.{column})"));
+            match in_enter(column) {
+                Some(written) => values.extend(written.contains('?').then(|| lease.clone())),
+                None => values.push(sql::value(cell)),
             }
         }
-        updated.push(format!("entry = IF({free}, VALUES(entry), {locks}.entry)"));
-        let entered = self
-            .wire
-            .run_one(&format!(
-                "INSERT INTO {locks} (name, version, last, permit_limit, line, rest, keep, {columns}) \
-                 SELECT {name}, {to}, t.now + {more}, {limit}, 1, 0, t.now + {lease} + {retention}, {} \
-                 FROM (SELECT {NOW} AS now) t WHERE NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > t.now) \
-                 ON DUPLICATE KEY UPDATE {}",
-                inserted.join(", "),
-                updated.join(", ")
-            ))
-            .await?;
+        let entered = self.wire.run_prepared(&self.enter, values).await?;
         Ok((entered.changed > 0).then_some(Token(entered.id)))
     }
 
     async fn depart(&self, name: &Name, id: EntryId, used: Option<Token>) -> Result<bool> {
-        let State { locks, retention, .. } = self;
-        let last = match used {
-            Some(used) => {
-                format!("IF({used} <= block_end AND last = block_end, GREATEST({used}, block - 1), last)")
-            }
-            None => "last".to_owned(),
-        };
-        let left = self
-            .wire
-            .run_one(&format!(
-                "UPDATE {locks} SET last = {last}, entry = NULL, session = NULL, label = NULL, state = NULL, token = NULL, \
-                 permit_limit = NULL, version = version + 1, keep = {NOW} + {retention} \
-                 WHERE name = {} AND entry = '{id}' AND rest = 0 AND state = 'holds' AND {}",
-                key(name),
-                self.unwatched()
-            ))
-            .await?;
+        let used = used.map_or(Value::NULL, |token| Value::UInt(token.0));
+        let (name, id) = (Value::Bytes(name.as_str().into()), Value::Bytes(id.to_string().into()));
+        let left = self.wire.run_prepared(&self.depart, vec![used.clone(), used, name, id]).await?;
         Ok(left.changed > 0)
     }
 
@@ -399,25 +367,14 @@ impl Backend for State {
         found.rows.iter().map(|row| Name::new(string(row, 0)?)).collect()
     }
 
-    /// Takes out what it found, and nothing that came in between.
     async fn mail(&self, session: SessionId) -> Result<Vec<String>> {
-        let mail = &self.mail;
-        let found = self
-            .wire
-            .run_one(&format!("SELECT id, body FROM {mail} WHERE session = '{session}' ORDER BY id"))
-            .await?;
-        if found.rows.is_empty() {
-            return Ok(Vec::new());
+        let mut mailbox = self.mailbox.open().await;
+        let found = self.wire.run_one(&mailbox::look(&self.mail, session)).await?;
+        let letters = mailbox.new_ones(&found)?;
+        if let Some(removal) = mailbox.removal(&self.mail, session) {
+            self.wire.run_one(&removal).await?;
         }
-        let ids = found.rows.iter().map(|row| number(row, 0).map(|id| id.to_string()));
-        let ids: Vec<String> = ids.collect::<Result<_>>()?;
-        self.wire
-            .run_one(&format!(
-                "DELETE FROM {mail} WHERE session = '{session}' AND id IN ({})",
-                ids.join(", ")
-            ))
-            .await?;
-        found.rows.iter().map(|row| string(row, 1)).collect()
+        Ok(letters)
     }
 
     async fn watch(&self, session: SessionId, wake: &str, span: Duration) -> Result<()> {
@@ -446,12 +403,76 @@ impl Backend for State {
     }
 
     fn listen(&self, session: SessionId, ears: Arc<Ears>) -> Arc<dyn Bell> {
-        Arc::new(Doorbell::begin(self.wire.clone(), session, ears))
+        Arc::new(Doorbell::begin(self.wire.clone(), session, ears, self.mailbox.clone()))
     }
 
     async fn close(&self) {
         self.wire.close().await;
     }
+}
+
+/// The condition that nobody watches.
+fn unwatched(watch: &str) -> String {
+    format!("NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > {NOW})")
+}
+
+/// What [`enter`] writes into a column; `None` for what the claim says itself.
+fn in_enter(column: &str) -> Option<&'static str> {
+    Some(match column {
+        "token" => "LAST_INSERT_ID(t.now)",
+        "block" | "since" | "held_since" => "t.now",
+        "block_end" => "t.now + @more",
+        "ends" => "t.now + ?",
+        "state" => "'holds'",
+        "started" => "1",
+        _ => return None,
+    })
+}
+
+/// The statement that takes a free lock. Its values: the name, a version, a limit, the lease, and what [`in_enter`] leaves open.
+fn enter(locks: &str, watch: &str, retention: u64) -> String {
+    let (columns, more) = (COLUMNS.map(|(name, _)| name).join(", "), (BLOCK - 1).to_string());
+    let free = format!("{locks}.entry IS NULL AND {locks}.rest = 0");
+    let inserted = COLUMNS.map(|(column, _)| in_enter(column).unwrap_or("?").replace("@more", &more));
+    // From left to right, and each sees what those before it set: the entry, which says whether the lock is free, is the last.
+    let mut updated = vec![
+        format!("token = IF({free}, LAST_INSERT_ID(GREATEST({locks}.last + 1, VALUES(since))), token)"),
+        format!("block = IF({free}, token, block)"),
+        format!("block_end = IF({free}, token + {more}, block_end)"),
+        format!("last = IF({free}, token + {more}, last)"),
+    ];
+    let others = COLUMNS.map(|(column, _)| column).into_iter();
+    let others = others.filter(|column| !["token", "block", "block_end", "entry"].contains(column));
+    for column in ["version", "permit_limit", "line", "keep"].into_iter().chain(others).chain(["entry"]) {
+        updated.push(format!("{column} = IF({free}, VALUES({column}), {locks}.{column})"));
+    }
+    format!(
+        "INSERT INTO {locks} (name, version, last, permit_limit, line, rest, keep, {columns}) \
+         SELECT ?, ?, t.now + {more}, ?, 1, 0, t.now + ? + {retention}, {} \
+         FROM (SELECT {NOW} AS now) t WHERE NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > t.now) \
+         ON DUPLICATE KEY UPDATE {}",
+        inserted.join(", "),
+        updated.join(", ")
+    )
+}
+
+/// The statement that lets go of a lock that nobody waits for. Its values: the last token that was used, twice, the name, the entry.
+fn depart(locks: &str, watch: &str, retention: u64) -> String {
+    format!(
+        "UPDATE {locks} SET last = IF(? <= block_end AND last = block_end, GREATEST(?, block - 1), last), \
+         entry = NULL, session = NULL, label = NULL, state = NULL, token = NULL, \
+         permit_limit = NULL, version = version + 1, keep = {NOW} + {retention} \
+         WHERE name = ? AND entry = ? AND rest = 0 AND state = 'holds' AND {}",
+        unwatched(watch)
+    )
+}
+
+/// The doorbells of those who get letters, each once.
+fn bells(letters: &[Letter]) -> Vec<u64> {
+    let mut bells: Vec<u64> = letters.iter().filter_map(|letter| bell_of(&letter.wake)).collect();
+    bells.sort_unstable();
+    bells.dedup();
+    bells
 }
 
 /// A name, as a statement has it.

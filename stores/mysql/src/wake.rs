@@ -9,6 +9,7 @@
 //!
 //! Where it can't work (a proxy in between, a user who may not), a first trial shows it, and mail is looked for instead.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use mysql_async::Conn;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::mailbox::{Mailbox, look};
 use crate::sql::{Outcome, maybe_number};
 use crate::trouble::{Trouble, judge, was_interrupted};
 use crate::wire::{Wire, connect, play};
@@ -40,9 +42,6 @@ const FALL_ASLEEP: Duration = Duration::from_millis(20);
 
 /// How long a trial waits before it rings again: it may not have slept yet.
 const RING_AGAIN: Duration = Duration::from_millis(200);
-
-/// How long mail is given to be fetched before it is looked for again, at first and at most.
-const FETCH: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(160)];
 
 /// How long until the next try, where doorbells work but the connection broke.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -66,9 +65,10 @@ pub(crate) struct Doorbell {
 }
 
 impl Doorbell {
-    pub(crate) fn begin(wire: Arc<Wire>, session: SessionId, ears: Arc<Ears>) -> Self {
+    pub(crate) fn begin(wire: Arc<Wire>, session: SessionId, ears: Arc<Ears>, mailbox: Arc<Mailbox>) -> Self {
         let number = Arc::new(AtomicU64::new(0));
-        let task = tokio::spawn(listen(wire, session, ears, number.clone()));
+        let listening = Listening { wire, session, ears, mailbox, number: number.clone() };
+        let task = tokio::spawn(async move { listening.listen().await });
         Doorbell { number, task }
     }
 }
@@ -100,74 +100,103 @@ enum Ended {
     Deaf,
 }
 
-async fn listen(wire: Arc<Wire>, session: SessionId, ears: Arc<Ears>, number: Arc<AtomicU64>) {
-    let mut pause = AGAIN;
-    while !wire.is_closed() {
-        let ended = match connect(wire.config()).await {
-            Ok(conn) => hear(&wire, conn, session, &ears, &number).await,
-            Err(trouble) => Ended::Broken(trouble),
-        };
-        if number.swap(0, Ordering::SeqCst) != 0 {
-            pause = AGAIN;
-            ears.turned();
-        }
-        match ended {
-            Ended::Deaf => {
-                tracing::debug!("KILL QUERY wakes nobody here: mail is looked for instead");
-                sleep(DEAF).await;
-            }
-            Ended::Broken(trouble) => {
-                tracing::debug!(?trouble, "the connection that naps broke");
-                sleep(pause).await;
-                pause = (pause * 2).min(RARELY);
-            }
-        }
-    }
+/// What a session that listens has.
+struct Listening {
+    wire: Arc<Wire>,
+    session: SessionId,
+    ears: Arc<Ears>,
+    mailbox: Arc<Mailbox>,
+    number: Arc<AtomicU64>,
 }
 
-async fn hear(wire: &Wire, mut conn: Conn, session: SessionId, ears: &Ears, number: &AtomicU64) -> Ended {
-    let id = u64::from(conn.id());
-    let pillow = pillow(session);
-    // Held until this ends.
-    let _anchor = match anchor(wire, &pillow).await {
-        Ok(anchor) => anchor,
-        Err(trouble) => return Ended::Broken(trouble),
-    };
-    match trial(wire, &mut conn, id, &pillow).await {
-        Ok(true) => {}
-        Ok(false) => return Ended::Deaf,
-        Err(trouble) => return Ended::Broken(trouble),
-    }
-    number.store(id, Ordering::SeqCst);
-    ears.turned();
-    let nap = format!(
-        "SELECT GET_LOCK('{pillow}', {NAP}) FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {} WHERE session = '{session}')",
-        wire.config().table("mail")
-    );
-    let longest = Duration::from_secs(NAP.into()) + wire.timeout();
-    let mut fetching = FETCH[0];
-    loop {
-        // A connection on which this is given up is never used again.
-        match timeout(longest, play(&mut conn, &nap)).await {
-            Ok(Ok(outcomes)) if got_it(&outcomes) => {
-                return Ended::Broken(gone("the connection of its named lock ended"));
+impl Listening {
+    async fn listen(&self) {
+        let mut pause = AGAIN;
+        while !self.wire.is_closed() {
+            let ended = match connect(self.wire.config()).await {
+                Ok(conn) => self.hear(conn).await,
+                Err(trouble) => Ended::Broken(trouble),
+            };
+            if self.number.swap(0, Ordering::SeqCst) != 0 {
+                pause = AGAIN;
+                self.ears.turned();
             }
-            Ok(Ok(outcomes)) => {
-                let slept = outcomes.first().is_some_and(|outcome| !outcome.rows.is_empty());
-                ears.rung();
-                if slept {
-                    fetching = FETCH[0];
-                } else {
-                    sleep(fetching).await;
-                    fetching = (fetching * 2).min(FETCH[1]);
+            match ended {
+                Ended::Deaf => {
+                    tracing::debug!("KILL QUERY wakes nobody here: mail is looked for instead");
+                    sleep(DEAF).await;
+                }
+                Ended::Broken(trouble) => {
+                    tracing::debug!(?trouble, "the connection that naps broke");
+                    sleep(pause).await;
+                    pause = (pause * 2).min(RARELY);
                 }
             }
-            Ok(Err(error)) if was_interrupted(&error) => {
-                fetching = FETCH[0];
-                ears.rung();
+        }
+    }
+
+    async fn hear(&self, mut conn: Conn) -> Ended {
+        let id = u64::from(conn.id());
+        let pillow = pillow(self.session);
+        // Held until this ends.
+        let _anchor = match anchor(&self.wire, &pillow).await {
+            Ok(anchor) => anchor,
+            Err(trouble) => return Ended::Broken(trouble),
+        };
+        match trial(&self.wire, &mut conn, id, &pillow).await {
+            Ok(true) => {}
+            Ok(false) => return Ended::Deaf,
+            Err(trouble) => return Ended::Broken(trouble),
+        }
+        self.number.store(id, Ordering::SeqCst);
+        self.ears.turned();
+        match self.nap_and_fetch(&mut conn, &pillow).await {
+            Ok(never) => match never {},
+            Err(trouble) => Ended::Broken(trouble),
+        }
+    }
+
+    /// Naps while there is no mail, and fetches what came. What was fetched is removed before the next nap, in the same text.
+    async fn nap_and_fetch(&self, conn: &mut Conn, pillow: &str) -> Result<Infallible, Trouble> {
+        let (table, session) = (self.wire.config().table("mail"), self.session);
+        let nap = format!(
+            "SELECT GET_LOCK('{pillow}', {NAP}) FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE session = '{session}')"
+        );
+        let longest = Duration::from_secs(NAP.into()) + self.wire.timeout();
+        let mut delivered = None;
+        loop {
+            let text = match delivered.take() {
+                Some(removal) => format!("{removal}; {nap}"),
+                None => nap.clone(),
+            };
+            // A connection on which this is given up is never used again.
+            match timeout(longest, play(conn, &text)).await {
+                Ok(Ok(outcomes)) => match outcomes.last().and_then(|outcome| outcome.rows.first()) {
+                    Some(row) if matches!(maybe_number(row, 0), Ok(Some(1))) => {
+                        return Err(gone("the connection of its named lock ended"));
+                    }
+                    // It slept to the end.
+                    Some(_) => continue,
+                    None => {}
+                },
+                Ok(Err(error)) if was_interrupted(&error) => {}
+                Ok(Err(error)) => return Err(judge(error)),
+                Err(_) => return Err(gone("the connection that naps does not wake up")),
             }
-            Ok(Err(error)) => return Ended::Broken(judge(error)),
-            Err(_) => return Ended::Broken(gone("the connection that naps does not wake up")),
+            let mut mailbox = self.mailbox.open().await;
+            let found = loop {
+                match timeout(self.wire.timeout(), play(conn, &look(&table, session))).await {
+                    Ok(Ok(outcomes)) => break outcomes.into_iter().next().unwrap_or_default(),
+                    // Somebody else rang too.
+                    Ok(Err(error)) if was_interrupted(&error) => {}
+                    Ok(Err(error)) => return Err(judge(error)),
+                    Err(_) => return Err(gone("the mail could not be fetched in time")),
+                }
+            };
+            let letters = mailbox.new_ones(&found).map_err(Trouble::Error)?;
+            delivered = mailbox.removal(&table, session);
+            drop(mailbox);
+            letters.iter().for_each(|text| self.ears.told(text));
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
-use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Row};
+use mysql_async::prelude::{Protocol, Queryable};
+use mysql_async::{Conn, Params, QueryResult, Row, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -21,8 +21,16 @@ use crate::trouble::{Trouble, judge, other_schema};
 const TRIES: u32 = 50;
 
 /// What is asked of a connection.
+#[derive(Debug, Clone)]
+pub(crate) enum Text {
+    /// Statements with all of their values in them. Errors after so many outcomes don't matter.
+    Plain { statements: String, enough: usize },
+    /// One statement that is prepared when it comes for the first time, and its values.
+    Prepared { statement: Arc<str>, values: Vec<Value> },
+}
+
 struct Job {
-    text: String,
+    text: Text,
     done: oneshot::Sender<Result<Vec<Outcome>, Trouble>>,
 }
 
@@ -91,12 +99,23 @@ impl Wire {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Runs the statements of a text. What others made the database roll back is tried again; missing tables are created.
-    pub(crate) async fn run(&self, text: &str) -> Result<Vec<Outcome>> {
+    /// Runs statements. What others made the database roll back is tried again; missing tables are created.
+    pub(crate) async fn run(&self, statements: &str) -> Result<Vec<Outcome>> {
+        self.send(plain(statements)).await
+    }
+
+    /// Runs one statement that is prepared on each connection.
+    pub(crate) async fn run_prepared(&self, statement: &Arc<str>, values: Vec<Value>) -> Result<Outcome> {
+        let outcomes = self.send(Text::Prepared { statement: statement.clone(), values }).await?;
+        Ok(outcomes.into_iter().next().unwrap_or_default())
+    }
+
+    /// Runs a text.
+    pub(crate) async fn send(&self, text: Text) -> Result<Vec<Outcome>> {
         let at = |e: Error| e.at(self.config.url());
         let mut created = false;
         for _ in 0..TRIES {
-            match self.once(text).await {
+            match self.once(text.clone()).await {
                 Ok(outcomes) => return Ok(outcomes),
                 Err(Trouble::Again) => tokio::task::yield_now().await,
                 Err(Trouble::NoTables) if !created && self.config.options.create => {
@@ -118,13 +137,13 @@ impl Wire {
     }
 
     /// Has a statement run, whatever comes of it.
-    pub(crate) fn post(&self, text: String) {
+    pub(crate) fn post(&self, statement: &str) {
         let (done, _) = oneshot::channel();
         // One that can't be sent is one that nobody needs: it only rings.
-        let _ = self.link(self.lane()).jobs.send(Job { text, done });
+        let _ = self.link(self.lane()).jobs.send(Job { text: plain(statement), done });
     }
 
-    async fn once(&self, text: &str) -> Result<Vec<Outcome>, Trouble> {
+    async fn once(&self, text: Text) -> Result<Vec<Outcome>, Trouble> {
         if self.is_closed() {
             return Err(Trouble::Error(Error::new(Kind::Unavailable, "the session is closed")));
         }
@@ -134,7 +153,7 @@ impl Wire {
         let link = self.link(lane);
         let (done, answer) = oneshot::channel();
         // One that can't be sent is dropped, and so is its answer. Connecting has its own time.
-        let _ = link.jobs.send(Job { text: text.to_owned(), done });
+        let _ = link.jobs.send(Job { text, done });
         let outcome = match timeout(self.timeout() * 2, answer).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => {
@@ -188,7 +207,7 @@ impl Wire {
 
     async fn create_tables(&self) -> Result<()> {
         for statement in schema::tables(&self.config) {
-            match self.once(&statement).await {
+            match self.once(plain(&statement)).await {
                 Ok(_) => {}
                 Err(Trouble::Again) => {
                     return Err(Error::new(Kind::Unavailable, "the tables can't be created just now"));
@@ -198,7 +217,7 @@ impl Wire {
             }
         }
         // Some may create tables and no views.
-        let _ = self.once(&schema::view(&self.config)).await;
+        let _ = self.once(plain(&schema::view(&self.config))).await;
         Ok(())
     }
 
@@ -245,7 +264,21 @@ async fn work(config: Arc<Config>, mut jobs: UnboundedReceiver<Job>) {
                 }
             },
         };
-        let outcome = play(link, &job.text).await;
+        let outcome = match &job.text {
+            Text::Prepared { statement, values } => perform(link, statement, values.clone()).await,
+            Text::Plain { statements, enough } => {
+                let (outcomes, trouble) = play_on(link, statements).await;
+                match trouble {
+                    Some(error) if outcomes.len() < *enough => Err(error),
+                    // What is left of a connection that broke is of no use.
+                    Some(error) if error.is_fatal() => {
+                        let _ = job.done.send(Ok(outcomes));
+                        return;
+                    }
+                    _ => Ok(outcomes),
+                }
+            }
+        };
         let over = match &outcome {
             Err(error) if error.is_fatal() => true,
             // The transaction may be open still.
@@ -259,19 +292,49 @@ async fn work(config: Arc<Config>, mut jobs: UnboundedReceiver<Job>) {
     }
 }
 
-/// Runs a text, and collects what each of its statements did.
-pub(crate) async fn play(conn: &mut Conn, text: &str) -> mysql_async::Result<Vec<Outcome>> {
-    let mut result = conn.query_iter(text).await?;
+/// Runs statements, and collects what each of them did.
+pub(crate) async fn play(conn: &mut Conn, statements: &str) -> mysql_async::Result<Vec<Outcome>> {
+    match play_on(conn, statements).await {
+        (outcomes, None) => Ok(outcomes),
+        (_, Some(error)) => Err(error),
+    }
+}
+
+/// The same: what was done before one failed, and why it did. Those after it are not run.
+async fn play_on(conn: &mut Conn, statements: &str) -> (Vec<Outcome>, Option<mysql_async::Error>) {
     let mut outcomes = Vec::new();
+    let ended = match conn.query_iter(statements).await {
+        Ok(result) => collect(result, &mut outcomes).await,
+        Err(error) => Err(error),
+    };
+    (outcomes, ended.err())
+}
+
+/// Runs one statement with its values. The connection remembers it.
+async fn perform(conn: &mut Conn, statement: &str, values: Vec<Value>) -> mysql_async::Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    collect(conn.exec_iter(statement, Params::Positional(values)).await?, &mut outcomes).await?;
+    Ok(outcomes)
+}
+
+async fn collect<P: Protocol>(
+    mut result: QueryResult<'_, '_, P>,
+    outcomes: &mut Vec<Outcome>,
+) -> mysql_async::Result<()> {
     loop {
         let (changed, id) = (result.affected_rows(), result.last_insert_id().unwrap_or(0));
-        if result.is_empty() {
-            outcomes.push(Outcome { changed, id, rows: Vec::new() });
-            return Ok(outcomes);
-        }
         let rows: Vec<Row> = result.collect().await?;
         outcomes.push(Outcome { changed, id, rows: rows.into_iter().map(Row::unwrap).collect() });
+        if result.columns().is_none() {
+            // There is no further statement, or it failed. The driver keeps such an error for whoever asks next.
+            result.next().await?;
+            return Ok(());
+        }
     }
+}
+
+fn plain(statements: &str) -> Text {
+    Text::Plain { statements: statements.to_owned(), enough: usize::MAX }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

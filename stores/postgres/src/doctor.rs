@@ -61,8 +61,8 @@ async fn collect(wire: &Arc<Wire>) -> Result<Facts> {
         .await?;
     let middle = before + (wall_micros() - before) / 2;
     let text = |at: usize| {
-        let found = rows.first().and_then(|row| row.try_get::<_, Option<String>>(at).ok()).flatten();
-        found.unwrap_or_default()
+        let found = rows.first().and_then(|row| row.try_get(at).ok()).flatten();
+        found.unwrap_or_default().to_owned()
     };
     let number = |at| text(at).parse::<i64>().unwrap_or(0);
     Ok(Facts {

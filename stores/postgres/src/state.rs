@@ -9,9 +9,9 @@ use leasehold_core::store::Waiting;
 use leasehold_core::{EntryId, Name, Result, SessionId, Token, TokenBlock};
 use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
 use leasehold_sql::{BLOCK, Backend, Bell, Cell, Change, Ears, Entering, Kept, Letter, Loaded, Lock, Row};
-use tokio_postgres::types::FromSql;
+use tokio_postgres::SimpleQueryRow;
 
-use crate::sql::Values;
+use crate::sql::{Values, maybe_number, maybe_text, number, text};
 use crate::wake::{Listener, MAIL, PUSH, channel};
 use crate::wire::Wire;
 
@@ -42,7 +42,7 @@ impl State {
             entries: table("entries"),
             mail: table("mail"),
             watch: table("watch"),
-            retention: number(micros(config.options.retention)),
+            retention: whole(micros(config.options.retention)),
             columns: COLUMNS.map(|(name, _)| name).join(", "),
             wire,
         }
@@ -69,16 +69,16 @@ impl State {
         );
         let rows = self.wire.run(&statement, &values).await?;
         let first = rows.first().ok_or_else(|| unreadable("the database told no time"))?;
-        let now: i64 = get(first, 0)?;
-        let watchers = watchers(get::<Option<&str>>(first, 1)?.unwrap_or_default());
+        let now = number(first, 0)?;
+        let watchers = watchers(maybe_text(first, 1)?.unwrap_or_default());
         let mut found: HashMap<&str, (Option<Lock>, Vec<Row>)> = HashMap::new();
         for row in &rows {
-            let Some(is_head) = get::<Option<bool>>(row, 2)? else { continue };
-            let lock = found.entry(get(row, 3)?).or_default();
+            let Some(is_head) = maybe_text(row, 2)?.map(|said| said == "t") else { continue };
+            let lock = found.entry(text(row, 3)?).or_default();
             if is_head {
                 lock.0 = Some(head(row)?);
             }
-            if !is_head || get::<Option<&str>>(row, HEAD)?.is_some() {
+            if !is_head || maybe_text(row, HEAD)?.is_some() {
                 lock.1.push(entry(row)?);
             }
         }
@@ -116,7 +116,7 @@ impl Backend for State {
         let (line, rest, keep) = (v.number(change.line), v.number(change.rest), v.number(change.keep));
         let front = change.front.as_ref().map_or([const { Cell::Null }; COLUMNS.len()], Row::cells);
         let front: Vec<String> =
-            front.into_iter().zip(COLUMNS).map(|(cell, (_, sort))| v.cell(cell, sort)).collect();
+            front.into_iter().zip(COLUMNS).map(|(cell, (_, sort))| v.cell(&cell, sort)).collect();
         let front = front.join(", ");
         let head = match change.from {
             None => format!(
@@ -167,7 +167,7 @@ impl Backend for State {
         }
         let statement = format!("WITH {} SELECT (SELECT count(*) FROM head), {told}", parts.join(", "));
         let rows = self.wire.run(&statement, &values).await?;
-        Ok(rows.first().map(|row| get::<i64>(row, 0)).transpose()? == Some(1))
+        Ok(rows.first().map(|row| number(row, 0)).transpose()? == Some(1))
     }
 
     async fn enter(&self, entering: &Entering) -> Result<Option<Token>> {
@@ -177,7 +177,7 @@ impl Backend for State {
         let name = v.text(key(entering.name.as_str()));
         let (to, limit) =
             (v.number(leasehold_sql::change::fresh_version()?), v.maybe(entering.limit.map(i64::from)));
-        let lease = v.number(number(micros(entering.row.entry.lease.length())));
+        let lease = v.number(whole(micros(entering.row.entry.lease.length())));
         let more = BLOCK - 1;
         let fresh = "GREATEST(l.last + 1, EXCLUDED.since)";
         let (mut inserted, mut updated) = (Vec::new(), Vec::new());
@@ -189,7 +189,7 @@ impl Backend for State {
                 "ends" => (format!("t.now + {lease}"), "EXCLUDED.ends".to_owned()),
                 "state" => ("'holds'".to_owned(), "'holds'".to_owned()),
                 "started" => ("1".to_owned(), "1".to_owned()),
-                _ => (v.cell(cell, sort), format!("EXCLUDED.{column}")),
+                _ => (v.cell(&cell, sort), format!("EXCLUDED.{column}")),
             };
             inserted.push(new);
             updated.push(format!("{column} = {again}"));
@@ -206,14 +206,14 @@ impl Backend for State {
             updated.join(", ")
         );
         let rows = self.wire.run(&statement, &values).await?;
-        rows.first().map(|row| Ok(Token(get::<i64>(row, 0)?.unsigned_abs()))).transpose()
+        rows.first().map(|row| Ok(Token(number(row, 0)?.unsigned_abs()))).transpose()
     }
 
     async fn depart(&self, name: &Name, id: EntryId, used: Option<Token>) -> Result<bool> {
         let State { locks, watch, retention, .. } = self;
         let mut v = Values::default();
         let (name, id) = (v.text(key(name.as_str())), v.text(id.to_string()));
-        let used = v.maybe(used.map(|token| number(token.0)));
+        let used = v.maybe(used.map(|token| whole(token.0)));
         let statement = format!(
             "WITH t AS MATERIALIZED (SELECT {NOW} AS now) \
              UPDATE {locks} l SET entry = NULL, session = NULL, label = NULL, state = NULL, token = NULL, \
@@ -230,12 +230,12 @@ impl Backend for State {
         let mut values = Values::default();
         let v = &mut values;
         let name = v.text(key(name.as_str()));
-        let place = v.number(number(micros(row.entry.place)));
+        let place = v.number(whole(micros(row.entry.place)));
         let cells = row.cells().into_iter().zip(COLUMNS).map(|(cell, (column, sort))| match column {
             "since" => "t.now".to_owned(),
             "ends" => format!("t.now + {place}"),
             "seq" => "head.line".to_owned(),
-            _ => v.cell(cell, sort),
+            _ => v.cell(&cell, sort),
         });
         let cells = cells.collect::<Vec<_>>().join(", ");
         let statement = format!(
@@ -304,12 +304,12 @@ impl Backend for State {
         let rows = self.wire.run(&statement, &v).await?;
         let mut kept = HashMap::new();
         for row in &rows {
-            let (first, last): (i64, i64) = (get(row, 2)?, get(row, 3)?);
+            let (first, last) = (number(row, 2)?, number(row, 3)?);
             let len =
                 u32::try_from(last - first + 1).map_err(|_| unreadable("a block of tokens is too long"))?;
             let tokens = TokenBlock { first: Token(first.unsigned_abs()), len };
-            let lease = Duration::from_micros(get::<i64>(row, 1)?.unsigned_abs());
-            kept.insert(get::<&str>(row, 0)?, Kept { lease, tokens, asked: get::<i64>(row, 4)? != 0 });
+            let lease = Duration::from_micros(number(row, 1)?.unsigned_abs());
+            kept.insert(text(row, 0)?, Kept { lease, tokens, asked: number(row, 4)? != 0 });
         }
         Ok(lines.iter().map(|(_, id)| kept.remove(id.to_string().as_str())).collect())
     }
@@ -325,7 +325,7 @@ impl Backend for State {
             v.number(i64::try_from(most).unwrap_or(i64::MAX))
         );
         let rows = self.wire.run(&statement, &v).await?;
-        rows.iter().map(|row| Name::new(unkey(get(row, 0)?))).collect()
+        rows.iter().map(|row| Name::new(unkey(text(row, 0)?))).collect()
     }
 
     async fn mail(&self, session: SessionId) -> Result<Vec<String>> {
@@ -336,13 +336,13 @@ impl Backend for State {
             self.mail
         );
         let rows = self.wire.run(&statement, &v).await?;
-        rows.iter().map(|row| get::<String>(row, 0)).collect()
+        rows.iter().map(|row| Ok(text(row, 0)?.to_owned())).collect()
     }
 
     async fn watch(&self, session: SessionId, wake: &str, span: Duration) -> Result<()> {
         let mut v = Values::default();
         let (session, wake) = (v.text(session.to_string()), v.text(wake));
-        let span = v.number(number(micros(span)));
+        let span = v.number(whole(micros(span)));
         let statement = format!(
             "INSERT INTO {} (session, wake, until) VALUES ({session}, {wake}, {NOW} + {span}) \
              ON CONFLICT (session) DO UPDATE SET wake = EXCLUDED.wake, until = EXCLUDED.until",
@@ -373,32 +373,30 @@ impl Backend for State {
 }
 
 /// What the row of a lock says besides its front.
-fn head(row: &tokio_postgres::Row) -> Result<Lock> {
-    let limit = get::<Option<i64>>(row, 6)?.and_then(|limit| limit.try_into().ok());
-    let last = get::<i64>(row, 5)?.unsigned_abs();
-    let (version, line, rest, keep) = (get(row, 4)?, get(row, 7)?, get(row, 8)?, get(row, 9)?);
+fn head(row: &SimpleQueryRow) -> Result<Lock> {
+    let limit = maybe_number(row, 6)?.and_then(|limit| limit.try_into().ok());
+    let (version, last) = (number(row, 4)?, number(row, 5)?.unsigned_abs());
+    let (line, rest, keep) = (number(row, 7)?, number(row, 8)?, number(row, 9)?);
     Ok(Lock { version, last, limit, line, rest, keep, rows: Vec::new() })
 }
 
 /// How long the holder has, and how many wait before this one.
-fn waiting(row: &tokio_postgres::Row) -> Result<Waiting> {
-    let (left, place): (i64, i64) = (get(row, 0)?, get(row, 1)?);
+fn waiting(row: &SimpleQueryRow) -> Result<Waiting> {
+    let (left, place) = (number(row, 0)?, number(row, 1)?);
     let poll_in = (place == 0).then(|| Duration::from_micros(left.unsigned_abs()));
     Ok(Waiting { place: u32::try_from(place).ok(), poll_in })
 }
 
-fn entry(row: &tokio_postgres::Row) -> Result<Row> {
+fn entry(row: &SimpleQueryRow) -> Result<Row> {
     let cells = COLUMNS.iter().enumerate().map(|(at, (_, sort))| {
         Ok(match sort {
-            Sort::Text(_) => get::<Option<String>>(row, HEAD + at)?.map_or(Cell::Null, Cell::Text),
-            Sort::Number => get::<Option<i64>>(row, HEAD + at)?.map_or(Cell::Null, Cell::Number),
+            Sort::Text(_) => {
+                maybe_text(row, HEAD + at)?.map_or(Cell::Null, |text| Cell::Text(text.to_owned()))
+            }
+            Sort::Number => maybe_number(row, HEAD + at)?.map_or(Cell::Null, Cell::Number),
         })
     });
     Row::read(cells.collect::<Result<_>>()?)
-}
-
-fn get<'a, T: FromSql<'a>>(row: &'a tokio_postgres::Row, at: usize) -> Result<T> {
-    row.try_get(at).map_err(|e| unreadable("the lock tables hold something else").because(e))
 }
 
 /// The rows as one array for each column.
@@ -407,7 +405,7 @@ fn arrays(rows: &[Row], v: &mut Values) -> String {
     for row in rows {
         columns.iter_mut().zip(row.cells()).for_each(|(column, cell)| column.push(cell));
     }
-    let arrays = columns.into_iter().zip(COLUMNS).map(|(cells, (_, sort))| v.column(cells, sort));
+    let arrays = columns.iter().zip(COLUMNS).map(|(cells, (_, sort))| v.column(cells, sort));
     arrays.collect::<Vec<_>>().join(", ")
 }
 
@@ -457,7 +455,7 @@ fn unkey(key: &str) -> String {
     name
 }
 
-fn number(number: u64) -> i64 {
+fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

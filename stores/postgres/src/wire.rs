@@ -1,18 +1,20 @@
 //! Connections. Each is owned by a task that drives it until it ends; a statement that is given up leaves no trace on it.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::config::Config;
 use crate::schema;
-use crate::sql::Values;
+use crate::sql::{Values, number};
 use crate::tls::Connector;
 use crate::trouble::{Trouble, judge, other_schema};
 
@@ -36,8 +38,14 @@ struct Lane {
 
 /// A connection and the task that drives it.
 struct Link {
-    client: Arc<Client>,
+    line: Arc<Line>,
     task: JoinHandle<()>,
+}
+
+/// A connection, and the statements that it knows. A pooler may have lent us another one meanwhile.
+struct Line {
+    client: Client,
+    known: std::sync::Mutex<HashSet<u128>>,
 }
 
 impl Drop for Link {
@@ -87,7 +95,7 @@ impl Wire {
     }
 
     /// Runs a statement. One that others made the database roll back is tried again; missing tables are created.
-    pub(crate) async fn run(&self, statement: &str, values: &Values) -> Result<Vec<Row>> {
+    pub(crate) async fn run(&self, statement: &str, values: &Values) -> Result<Vec<SimpleQueryRow>> {
         let mut created = false;
         for _ in 0..TRIES {
             match self.once(statement, values).await {
@@ -108,23 +116,22 @@ impl Wire {
         Err(Error::new(Kind::Unavailable, what).at(self.config.url()))
     }
 
-    async fn once(&self, statement: &str, values: &Values) -> Result<Vec<Row>, Trouble> {
+    async fn once(&self, statement: &str, values: &Values) -> Result<Vec<SimpleQueryRow>, Trouble> {
         let lane = self.lane();
         lane.busy.fetch_add(1, Ordering::Relaxed);
         let _busy = Busy(&lane.busy);
-        let client = self.client(lane).await?;
-        let refs = values.refs();
-        match timeout(self.timeout(), client.query_typed(statement, &refs)).await {
+        let line = self.line(lane).await?;
+        match timeout(self.timeout(), line.run(statement, values)).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(error)) => {
                 let trouble = judge(error);
                 if let Trouble::Broken(_) = trouble {
-                    self.hang_up(lane, &client).await;
+                    self.hang_up(lane, &line).await;
                 }
                 Err(trouble)
             }
             Err(_) => {
-                self.hang_up(lane, &client).await;
+                self.hang_up(lane, &line).await;
                 Err(Trouble::Broken(self.too_slow("a statement")))
             }
         }
@@ -133,16 +140,16 @@ impl Wire {
     /// Runs statements that return nothing, in one transaction.
     async fn batch(&self, statements: &str) -> Result<(), Trouble> {
         let lane = self.lane();
-        let client = self.client(lane).await?;
-        match timeout(self.timeout() * 4, client.batch_execute(statements)).await {
+        let line = self.line(lane).await?;
+        match timeout(self.timeout() * 4, line.client.batch_execute(statements)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
                 // A transaction may be open.
-                self.hang_up(lane, &client).await;
+                self.hang_up(lane, &line).await;
                 Err(judge(error))
             }
             Err(_) => {
-                self.hang_up(lane, &client).await;
+                self.hang_up(lane, &line).await;
                 Err(Trouble::Broken(self.too_slow("creating the tables")))
             }
         }
@@ -155,10 +162,10 @@ impl Wire {
         self.lanes.iter().min_by_key(busy).unwrap_or(&self.lanes[0])
     }
 
-    async fn client(&self, lane: &Lane) -> Result<Arc<Client>, Trouble> {
+    async fn line(&self, lane: &Lane) -> Result<Arc<Line>, Trouble> {
         let mut link = lane.link.lock().await;
-        if let Some(link) = link.as_ref().filter(|link| !link.client.is_closed()) {
-            return Ok(link.client.clone());
+        if let Some(link) = link.as_ref().filter(|link| !link.line.client.is_closed()) {
+            return Ok(link.line.clone());
         }
         if self.is_closed() {
             return Err(Trouble::Error(Error::new(Kind::Unavailable, "the session is closed")));
@@ -175,14 +182,14 @@ impl Wire {
                 tracing::debug!(%error, "a connection to the database ended");
             }
         });
-        let client = Arc::new(client);
-        *link = Some(Link { client: client.clone(), task });
-        Ok(client)
+        let line = Arc::new(Line { client, known: std::sync::Mutex::default() });
+        *link = Some(Link { line: line.clone(), task });
+        Ok(line)
     }
 
-    async fn hang_up(&self, lane: &Lane, client: &Arc<Client>) {
+    async fn hang_up(&self, lane: &Lane, line: &Arc<Line>) {
         let mut link = lane.link.lock().await;
-        if link.as_ref().is_some_and(|link| Arc::ptr_eq(&link.client, client)) {
+        if link.as_ref().is_some_and(|link| Arc::ptr_eq(&link.line, line)) {
             *link = None;
         }
     }
@@ -202,7 +209,7 @@ impl Wire {
         })?;
         let statement = format!("SELECT version FROM {}", self.config.table("schema"));
         let versions = self.run(&statement, &Values::default()).await?;
-        let versions: Vec<i64> = versions.iter().filter_map(|row| row.try_get(0).ok()).collect();
+        let versions: Vec<i64> = versions.iter().filter_map(|row| number(row, 0).ok()).collect();
         if versions != [schema::VERSION] {
             let said = format!("they say {versions:?}, and this program knows {}", schema::VERSION);
             return Err(other_schema(&said));
@@ -234,5 +241,46 @@ impl Wire {
         for lane in &self.lanes {
             *lane.link.lock().await = None;
         }
+    }
+}
+
+impl Line {
+    /// Runs a statement by its name; says first what the name means if the connection doesn't know.
+    async fn run(
+        &self,
+        statement: &str,
+        values: &Values,
+    ) -> Result<Vec<SimpleQueryRow>, tokio_postgres::Error> {
+        let name = values.name_of(statement);
+        let execute = values.execute(name);
+        let mut known = self.known().contains(&name);
+        loop {
+            let answer = if known {
+                self.client.simple_query(&execute).await
+            } else {
+                let both = format!("{}; {execute}", values.prepare(name, statement));
+                self.client.simple_query(&both).await
+            };
+            match answer {
+                // A pooler has lent us a connection that others have used, or one that is new.
+                Err(error) if !known && error.code() == Some(&SqlState::DUPLICATE_PSTATEMENT) => known = true,
+                Err(error) if known && error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME) => {
+                    known = false
+                }
+                Err(error) => return Err(error),
+                Ok(messages) => {
+                    self.known().insert(name);
+                    let row = |message| match message {
+                        SimpleQueryMessage::Row(row) => Some(row),
+                        _ => None,
+                    };
+                    return Ok(messages.into_iter().filter_map(row).collect());
+                }
+            }
+        }
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashSet<u128>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

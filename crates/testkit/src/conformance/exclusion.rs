@@ -56,12 +56,12 @@ pub async fn a_counter_stays_exact_over_many_clients(stage: Arc<Stage>) {
         clients.push(stage.client(&format!("local {n}")).await);
         clients.push(stage.direct(&format!("direct {n}")).await);
     }
-    count(clients, 16, 40).await;
+    count(clients, 8, 25).await;
 }
 
 /// Scenario 7.
 pub async fn a_counter_stays_exact_over_the_tasks_of_one_client(stage: Arc<Stage>) {
-    count(vec![stage.client("one").await], 32, 60).await;
+    count(vec![stage.client("one").await], 32, 40).await;
 }
 
 /// Claims of every order and kind on one name exclude each other like any others.

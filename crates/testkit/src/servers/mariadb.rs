@@ -8,10 +8,12 @@ use super::process::{Process, Program};
 use super::spawn;
 use super::unprivileged::{preamble, run};
 
-/// Nothing waits for a disk, yet a killed server finds its data again, as the kernel outlives it.
+/// Nothing waits for a disk, yet a killed server finds its data again, as the kernel outlives it. Its temporary files are its own: a
+/// server that starts removes those of all others in the same folder.
 const BASE: &str = "\
 [mariadbd]
 datadir={folder}/data/db
+tmpdir={folder}/data
 socket={folder}/data/mariadb.sock
 pid-file={folder}/data/mariadb.pid
 bind-address=127.0.0.1

@@ -1,0 +1,58 @@
+//! Several statements in one text: if one of them fails, none was done.
+
+mod common;
+
+use leasehold_client::{Budget, Client};
+use leasehold_testkit::wait::{eventually, soon};
+
+use common::{fresh_url, open, start};
+
+async fn client(url: &str) -> Client {
+    let builder = Client::builder().local_queue(Budget::off());
+    soon("a client", builder.open(open(url).expect("a store"))).await.expect("a client")
+}
+
+/// The third statement of a hand-over writes the letter. Without its table it fails, and the two before it must not have happened.
+#[tokio::test]
+async fn a_statement_that_fails_in_the_middle_of_a_text_undoes_it() {
+    let server = start();
+    let url = fresh_url(&server);
+    let (one, other) = (client(&url).await, client(&url).await);
+    let guard = one.mutex("x").lock().await.expect("a lock");
+    let waiting = tokio::spawn(async move { other.mutex("x").lock().await });
+    somebody_waits(&one).await;
+    let mail = server.sql("SELECT table_name FROM information_schema.tables WHERE table_name LIKE 't%mail'");
+    server.sql(&format!("DROP TABLE locks.{}", mail.trim()));
+    soon("a release", guard.release()).await.expect("a release");
+    drop(soon("the next", waiting).await.expect("a task").expect("the lock"));
+    assert!(soon("a look", one.inspect("y")).await.expect("an answer that is its own").holders.is_empty());
+}
+
+/// Ringing comes after everything else. That nobody is there to hear it is no error.
+#[tokio::test]
+async fn nobody_at_the_doorbell_is_no_error() {
+    let server = start();
+    let url = fresh_url(&server);
+    let (one, other) = (client(&url).await, client(&url).await);
+    let guard = one.mutex("x").lock().await.expect("a lock");
+    let waiting = tokio::spawn(async move { other.mutex("x").lock().await });
+    somebody_waits(&one).await;
+    server.sql(&format!("UPDATE locks.{} SET wake = 'bell:4000000000'", entries(&server)));
+    soon("a release", guard.release()).await.expect("a release");
+    assert!(soon("a look", one.inspect("y")).await.expect("an answer that is its own").holders.is_empty());
+    drop(waiting);
+}
+
+async fn somebody_waits(client: &Client) {
+    let look = async || {
+        let seen = client.inspect("x").await.map_err(|e| e.to_string())?;
+        if seen.waiters.len() == 1 { Ok(()) } else { Err(format!("{seen:?}")) }
+    };
+    eventually("somebody waits", look).await;
+}
+
+fn entries(server: &common::Server) -> String {
+    let found =
+        server.sql("SELECT table_name FROM information_schema.tables WHERE table_name LIKE 't%entries'");
+    found.trim().to_owned()
+}
