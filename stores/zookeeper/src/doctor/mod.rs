@@ -6,9 +6,11 @@
 //!   lives a moment and tells the time.
 //! - [`facts`]: what is known, and how a server's words are read.
 //! - [`rules`]: what to think of it, without any server.
+//! - [`shortest`]: how short a session may be.
 
 mod facts;
 mod rules;
+mod shortest;
 
 use std::time::Duration;
 
@@ -24,6 +26,10 @@ use crate::Config;
 use crate::link::{Life, connect, connect_for};
 use crate::path::unescape;
 use facts::{Facts, Server, Words};
+use shortest::shortest_session;
+
+/// Longer than a server lets a session be, unless it lets it be as long as one likes.
+const LONG: Duration = Duration::from_secs(24 * 3600);
 
 /// How often a round trip through the leader is timed.
 const ROUNDS: usize = 7;
@@ -48,17 +54,17 @@ pub(crate) async fn examine(config: &Config) -> Result<Vec<Finding>> {
         Err(error) => return Err(error),
     };
     let mut facts = Facts { servers, given: Some(life.timeout), ..Facts::new(config.session()) };
-    facts.shortest = bound(config, Duration::from_millis(1), &clock).await;
-    facts.longest = bound(config, Duration::from_secs(24 * 3600), &clock).await;
+    facts.shortest = shortest_session(config, &clock).await;
+    facts.longest = longest_session(config, &clock).await;
     facts.round_trip = round_trip(config, &life, &clock).await;
     facts.ahead = ahead(config, &life).await;
     (facts.locks, facts.longest_queue) = queues(config, &life).await;
     Ok(rules::judge(&facts))
 }
 
-/// What the server makes of a session of this length: its bounds show.
-async fn bound(config: &Config, asked: Duration, clock: &Clock) -> Option<Duration> {
-    connect_for(config, asked, clock).await.ok().map(|life| life.timeout)
+/// What the server makes of a session that is longer than anybody needs.
+async fn longest_session(config: &Config, clock: &Clock) -> Option<Duration> {
+    connect_for(config, LONG, clock).await.ok().map(|life| life.timeout)
 }
 
 async fn round_trip(config: &Config, life: &Life, clock: &Clock) -> Option<Duration> {
