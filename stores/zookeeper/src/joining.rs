@@ -38,8 +38,9 @@ impl Seen {
         stand(&wants[..at], wants[at], self.limit)
     }
 
-    pub(crate) fn position(&self, id: EntryId) -> Option<usize> {
-        self.line.queue.iter().position(|node| node.id == id)
+    /// Where an entry stands. Its id would not do: a session that was given up may have left a node of the same entry.
+    pub(crate) fn position(&self, node: &Node) -> Option<usize> {
+        self.line.queue.iter().position(|other| (other.id, other.sequence) == (node.id, node.sequence))
     }
 }
 
@@ -157,18 +158,16 @@ impl Desk {
             _ => self.create(&life, &ask, true).await?.0,
         };
         let task = crate::wake::barge(self.clone(), life.clone(), id, name.clone(), ask.want, seat.node);
-        let mut book = self.book();
-        let known = book.change(id, |entry| {
+        let known = self.change_in(&life, id, |entry| {
             entry.stop_watching();
             entry.stage = Stage::Barging { seat: seat.clone() };
-            (entry.life, entry.task) = (Some(life.clone()), Some(task.clone()));
+            entry.task = Some(task.clone());
         });
-        drop(book);
-        if known.is_none() {
+        if !known {
             // Its session ended, or the client said goodbye.
             task.abort();
             self.discard(life, seat.path, None);
-            return Err(later("the session ended meanwhile"));
+            return Err(ended_meanwhile());
         }
         self.renew_place(id, asked);
         Ok(Joined::Waiting(Waiting { place: None, poll_in: None }))
@@ -266,6 +265,19 @@ impl Desk {
         }
     }
 
+    /// Changes an entry that has a node now. `false` if it is not in the book any more, or the node's session is over.
+    fn change_in(&self, life: &Arc<Life>, id: EntryId, change: impl FnOnce(&mut Entry)) -> bool {
+        let mut book = self.book();
+        // Under the book's lock: if the session ends from now on, its end finds the entry as it is then.
+        let known = self.link.is_current(life).then(|| {
+            book.change(id, |entry| {
+                entry.life = Some(life.clone());
+                change(entry);
+            })
+        });
+        known.flatten().is_some()
+    }
+
     /// From here on a node may be there.
     fn mark_asked(&self, id: EntryId, life: &Arc<Life>) {
         self.book().change(id, |entry| {
@@ -332,7 +344,7 @@ impl Desk {
         seen: Seen,
         asked: Tick,
     ) -> Result<Joined> {
-        let undo = match (state::tokens(seat.czxid), agree(&seen, ask.want), seen.position(ask.id)) {
+        let undo = match (state::tokens(seat.czxid), agree(&seen, ask.want), seen.position(&seat.node)) {
             (Err(error), ..) | (_, Err(error), _) => Err(error),
             (Ok(_), Ok(()), None) => Err(later("the entry was removed at once")),
             (Ok(_), Ok(()), Some(at)) => Ok(at),
@@ -359,16 +371,15 @@ impl Desk {
         } else {
             Stage::Waiting { seat: seat.clone(), place }
         };
-        let known = self.book().change(ask.id, |entry| {
+        let known = self.change_in(life, ask.id, |entry| {
             entry.stop_watching();
             entry.task = None;
             entry.stage = stage;
-            entry.life = Some(life.clone());
             entry.asked = asked;
         });
-        if known.is_none() {
+        if !known {
             self.discard(life.clone(), seat.path, None);
-            return Err(later("the session ended meanwhile"));
+            return Err(ended_meanwhile());
         }
         if holds {
             let contended = seen.line.others_behind(at);
@@ -508,6 +519,11 @@ impl Desk {
 
 fn is(mine: Option<&Seat>, node: &Node) -> bool {
     mine.is_some_and(|seat| seat.node == *node)
+}
+
+/// A node was made, in a session that is over by now.
+fn ended_meanwhile() -> Error {
+    Error::new(Kind::Unavailable, "the session ended meanwhile")
 }
 
 /// The node that all locks are in.

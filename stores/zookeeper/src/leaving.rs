@@ -83,6 +83,10 @@ impl Desk {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE.1);
             }
+            // What it made goes with the session.
+            if let Some(desk) = desk.upgrade() {
+                desk.forget(id);
+            }
         });
     }
 

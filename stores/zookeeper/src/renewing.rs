@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use leasehold_core::store::{Joined, Renewal, Renewed, Waiting};
 use leasehold_core::{Error, Kind, Lease, Result, Tick, TokenBlock};
 
+use crate::path::Node;
 use crate::session::{Desk, Entry, Stage};
 use crate::trouble::later;
 
@@ -94,7 +95,8 @@ impl Desk {
     async fn is_contended(&self, line: &Renewal) -> Result<bool> {
         let life = self.link.up().await?;
         let seen = self.look_at(&life, &line.name, leasehold_core::Want::Exclusive).await?;
-        match seen.position(line.id) {
+        let held = |node: &Node| node.id == line.id && !node.barges;
+        match seen.line.queue.iter().position(held) {
             Some(at) => Ok(seen.line.others_behind(at)),
             None => Err(Error::new(Kind::Unavailable, "the entry's node is not there any more")
                 .retry(later("").retry_advice())),

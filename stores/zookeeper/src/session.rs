@@ -251,9 +251,12 @@ impl Desk {
         }
     }
 
-    /// Every ephemeral node of a ZooKeeper session has gone with it: the client is told once.
+    /// Every ephemeral node of a ZooKeeper session goes with it: the client is told once.
+    ///
+    /// It may go later than we think: we give a session up by our own clock. So an entry of which it is not known whether it has a
+    /// node stays in the book until its owner asks again, or leaves.
     pub(crate) fn session_gone(&self) {
-        let gone = self.book().clear();
+        let gone = self.book().clear_settled();
         for entry in gone {
             entry.stop_watching();
         }
@@ -346,6 +349,13 @@ impl Book {
     fn clear(&mut self) -> Vec<Entry> {
         self.due.clear();
         self.entries.drain().map(|(_, entry)| entry).collect()
+    }
+
+    /// All but those that may have a node nobody knows of.
+    fn clear_settled(&mut self) -> Vec<Entry> {
+        self.due.clear();
+        let is_settled = |entry: &Entry| !matches!(entry.stage, Stage::Asked { maybe: true });
+        self.entries.extract_if(|_, entry| is_settled(entry)).map(|(_, entry)| entry).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

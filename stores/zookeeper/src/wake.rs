@@ -119,10 +119,14 @@ impl Watch {
             }
         }
         let behind =
-            seen.as_ref().is_none_or(|seen| seen.line.others_behind(seen.position(self.id).unwrap_or(0)));
+            seen.as_ref().is_none_or(|seen| seen.line.others_behind(self.position(seen).unwrap_or(0)));
         if self.promote(behind).await {
             self.keep(own, Some(self.mark_after(behind))).await;
         }
+    }
+
+    fn position(&self, seen: &Seen) -> Option<usize> {
+        seen.position(&self.seat.node)
     }
 
     fn is_over(&self) -> bool {
@@ -148,7 +152,7 @@ impl Watch {
             Some(seen) => seen,
             None => seen.insert(self.look(want).await?),
         };
-        let Some(at) = now.position(self.id) else { return Ok(Step::Gone) };
+        let Some(at) = self.position(now) else { return Ok(Step::Gone) };
         let mut stand = now.stand_of(at);
         if let (Stand::After(before), Some(node)) = (stand, &told_of)
             && now.line.queue[before] == *node
@@ -274,7 +278,7 @@ impl Watch {
         let seen = seen.map_err(|_| zk::Error::ConnectionLoss)?;
         let stand = match at {
             None => seen.stand_at_end(want),
-            Some(_) => match seen.position(self.id) {
+            Some(_) => match self.position(&seen) {
                 None => return Ok(Step::Gone),
                 Some(at) => seen.stand_of(at),
             },

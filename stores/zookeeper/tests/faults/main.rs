@@ -4,6 +4,7 @@
 mod common;
 
 mod answers;
+mod half_made;
 mod input;
 mod leases;
 mod scene;
