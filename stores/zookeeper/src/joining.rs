@@ -11,6 +11,7 @@ use zookeeper_client as zk;
 
 use crate::data::LockData;
 use crate::link::{Life, closed};
+use crate::lists;
 use crate::path::Node;
 use crate::session::{Desk, Entry, Seat, Stage};
 use crate::state::{self, Limit, Line, Stand, stand};
@@ -193,7 +194,8 @@ impl Desk {
         }
     }
 
-    /// Sends the requests that create a node, its lock's node if need be, and list; waits for all of them together.
+    /// Sends the requests that create a node, its lock's node if need be, and list; waits for all of them together. A note of one
+    /// that barges needs no list, and gets none.
     async fn create(
         self: &Arc<Self>,
         life: &Arc<Life>,
@@ -206,19 +208,25 @@ impl Desk {
         let mut known = self.knows(&ask.name);
         for _ in 0..TRIES {
             let sent = self.now();
+            let _creating = life.lists.creating();
             let made = if known { None } else { Some(self.make_lock(life, &lock)) };
             let node = life.client.create(
                 &prefix,
                 &data,
                 &zk::CreateMode::EphemeralSequential.with_acls(self.acls()),
             );
-            let list = life.client.list_children(&lock);
+            // A note stands in no queue.
+            let list = (!barges).then(|| lists::list(life, &lock));
             self.mark_asked(ask.id, life);
             let answers = async {
                 if let Some(made) = made {
                     made.await;
                 }
-                (node.await, list.await)
+                let node = node.await;
+                match list {
+                    Some(list) => (node, list.await),
+                    None => (node, Ok(Vec::new())),
+                }
             };
             match self.link.within(answers).await? {
                 (Ok((stat, sequence)), Ok(names)) => {

@@ -16,7 +16,8 @@
 //! - [`path`]: from a name to a node, and back. `data`: what is written in nodes, in text that people read.
 //! - `wake`: how an entry that waits, or holds, learns what concerns it: one task with its watches.
 //! - `looking`: inspection, lists, revocation, requests. `watching`: events.
-//! - `link`: one ZooKeeper session after the other. `nodelay`: its requests leave at once. `trouble`: what its errors mean
+//! - `link`: one ZooKeeper session after the other. `nodelay`: its requests leave at once. `lists`: those that travel
+//!   together. `trouble`: what its errors mean
 //!   for locks.
 //! - `doctor`: what the store can find out about its servers.
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ mod doctor;
 mod joining;
 mod leaving;
 mod link;
+mod lists;
 mod looking;
 mod nodelay;
 pub mod path;

@@ -18,6 +18,7 @@ use zookeeper_client as zk;
 use zookeeper_client::SessionState;
 
 use crate::config::Scheme;
+use crate::lists::Lists;
 use crate::trouble::{later, trouble};
 use crate::{Config, nodelay};
 
@@ -37,6 +38,8 @@ pub(crate) struct Life {
     /// How long the server keeps it without a sign of life.
     pub(crate) timeout: Duration,
     heard: AtomicU64,
+    /// The lists that those who create nodes ask for.
+    pub(crate) lists: Lists,
     /// Whether a sign of life is under way.
     pub(crate) patrolling: AtomicBool,
     /// How many bytes of paths may still be watched.
@@ -254,6 +257,7 @@ pub(crate) async fn connect_for(config: &Config, session: Duration, clock: &Cloc
         timeout: client.session_timeout(),
         client,
         heard: AtomicU64::new(sent.0),
+        lists: Lists::default(),
         patrolling: AtomicBool::new(false),
         room: Arc::new(AtomicUsize::new(WATCHED)),
         chroot: config.chroot().len() + 1,

@@ -48,6 +48,48 @@ async fn lock_and_unlock_are_a_create_with_a_list_and_a_delete() {
     assert_eq!(asked, BTreeMap::from([(op::CREATE2, 10), (op::GET_CHILDREN, 10), (op::DELETE, 10)]));
 }
 
+/// Where many lock at a time, over the one connection of their client, their lists travel together; each still sees its queue.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lists_of_many_that_lock_at_a_time_are_fewer_requests_than_locks() {
+    const TASKS: usize = 64;
+    const EACH: usize = 10;
+    let (_server, proxy, _, root) = stage();
+    let (client, other) = (client(&proxy, &root).await, client(&proxy, &root).await);
+    // Every fourth name is held by somebody else.
+    let mut held = Vec::new();
+    for n in (0..TASKS).step_by(4) {
+        held.push((n, soon("a lock", other.mutex(format!("{n}")).lock()).await.unwrap()));
+    }
+    let before = proxy.requests_by_op();
+    let running: Vec<_> = (0..TASKS)
+        .map(|n| {
+            let mutex = client.mutex(format!("{n}"));
+            tokio::spawn(async move {
+                for _ in 0..EACH {
+                    mutex.lock().await.unwrap().release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let (blocked, free): (Vec<_>, Vec<_>) = running.into_iter().enumerate().partition(|(n, _)| n % 4 == 0);
+    for (_, task) in free {
+        soon("the locks that are free", task).await.unwrap();
+    }
+    let asked = asked(&proxy, &before);
+    let lists = asked.get(&op::GET_CHILDREN).unwrap_or(&0) + asked.get(&op::MULTI_READ).unwrap_or(&0);
+    // Each lock is one create: a list that was somebody else's would not show its node, and it would be tried again.
+    assert!(asked[&op::CREATE2] <= (TASKS * EACH * 3 / 4 + TASKS / 4) as u64, "{asked:?}");
+    assert!(lists < asked[&op::CREATE2], "{asked:?}");
+    assert!(blocked.iter().all(|(_, task)| !task.is_finished()), "two hold at once");
+    for (n, guard) in held {
+        assert!(guard.is_held(), "{n}");
+        soon("a release", guard.release()).await.unwrap();
+    }
+    for (_, task) in blocked {
+        soon("the locks that were held", task).await.unwrap();
+    }
+}
+
 /// With answers held up by a delay, the time shows what was awaited one after the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_and_unlock_await_two_trips() {
