@@ -10,8 +10,11 @@ use leasehold_core::url::StoreUrl;
 use leasehold_testkit::servers::{ZooKeeper, ZooKeeperOptions};
 use leasehold_testkit::{Bed, Place};
 
-/// How long sessions live in tests that kill processes: not longer than the leases there.
-pub(crate) const SESSION: &str = "1500ms";
+/// How long the sessions of processes live that tests kill: not longer than the leases there.
+const SHORT: &str = "1500ms";
+
+/// How long those of the tests themselves live: longer than a busy machine stands still.
+const LONG: &str = "10s";
 
 /// A root that no other test uses.
 pub(crate) fn root() -> String {
@@ -21,8 +24,9 @@ pub(crate) fn root() -> String {
 
 /// The store at a URL, with a root of its own.
 pub(crate) fn place(url: &str) -> Result<Place> {
-    let url = format!("{url}?root={}&session={SESSION}", root());
-    Ok(Place { store: open(&url)?, url: Some(url), keep: Box::new(()) })
+    let url = format!("{url}?root={}&session=", root());
+    let store = open(&format!("{url}{LONG}"))?;
+    Ok(Place { store, url: Some(format!("{url}{SHORT}")), keep: Box::new(()) })
 }
 
 /// Opens a store.

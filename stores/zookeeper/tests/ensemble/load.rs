@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_client::{Budget, Client, Guard};
 use leasehold_core::{Order, Token};
-use leasehold_testkit::servers::until;
-use leasehold_testkit::wait::soon;
-use tokio::runtime::Runtime;
+use leasehold_testkit::wait::{PATIENCE, eventually, soon};
+use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::common;
 
@@ -76,6 +76,7 @@ pub(crate) struct Load {
     counters: Arc<Vec<Counter>>,
     stop: Arc<AtomicBool>,
     tasks: JoinSet<()>,
+    runtime: Handle,
 }
 
 /// What came out of it.
@@ -96,16 +97,19 @@ impl Load {
         for n in 0..3 {
             // One of them keeps its tasks in a local queue.
             let budget = if n == 0 { Budget::default() } else { Budget::off() };
-            let builder = Client::builder().retry_for(Duration::from_secs(60)).label(format!("client {n}"));
-            let store = common::open(url).expect("a store");
-            let client = runtime.block_on(builder.local_queue(budget).open(store)).expect("a client");
+            // Where sessions are short, so is the time to connect.
+            let client = runtime.block_on(eventually("a client", || {
+                let builder =
+                    Client::builder().retry_for(Duration::from_secs(60)).label(format!("client {n}"));
+                builder.local_queue(budget).open(common::open(url).expect("a store"))
+            }));
             for task in 0..2 {
                 let work = work(client.clone(), 2 * n + task, counters.clone(), stop.clone());
                 tasks.spawn_on(work, runtime.handle());
             }
             clients.push(client);
         }
-        Load { clients, counters, stop, tasks }
+        Load { clients, counters, stop, tasks, runtime: runtime.handle().clone() }
     }
 
     /// Waits until every lock was used so many times more.
@@ -113,10 +117,32 @@ impl Load {
         let written =
             || self.counters.iter().map(|counter| counter.written.load(SeqCst)).collect::<Vec<u64>>();
         let before = written();
-        until("every lock is used", || match written() {
-            now if now.iter().zip(&before).all(|(now, before)| now - before >= times) => Ok(()),
-            now => Err(format!("{before:?} became {now:?}")),
-        });
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let now = written();
+            if now.iter().zip(&before).all(|(now, before)| now - before >= times) {
+                return;
+            }
+            if Instant::now() > deadline {
+                panic!("the locks are not used any more: {before:?} became {now:?}; {}", self.scene());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What each client sees of the locks: who holds, who waits, and for how long.
+    fn scene(&self) -> String {
+        let look = async {
+            let mut seen = String::new();
+            for (client, n) in self.clients.iter().zip(0..) {
+                for name in (0..self.counters.len()).map(|n| format!("counter {n}")) {
+                    let found = timeout(Duration::from_secs(5), client.inspect(&name)).await;
+                    seen.push_str(&format!("\nclient {n}: {found:#?}"));
+                }
+            }
+            seen
+        };
+        self.runtime.block_on(look)
     }
 
     /// Ends the work, and checks that the counters are exact, nobody held together, and tokens rose. The clients stay open

@@ -94,9 +94,9 @@ async fn a_claim_that_was_given_up_while_the_server_was_silent_leaves_nothing() 
     let scene = Scene::with_proxy("30s");
     let url = scene.behind_url();
     let builder =
-        Client::builder().label("a").default_lease(Duration::from_secs(1)).retry_for(Duration::from_secs(1));
+        Client::builder().label("a").default_lease(Duration::from_secs(1)).retry_for(Duration::from_secs(2));
     let client = builder
-        .open(super::common::open(&format!("{url}&timeout=300ms")).expect("a store"))
+        .open(super::common::open(&format!("{url}&timeout=700ms")).expect("a store"))
         .await
         .expect("a client");
     lock(&client, "x").await.release().await.expect("a release");

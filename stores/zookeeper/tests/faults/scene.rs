@@ -40,7 +40,7 @@ impl Scene {
     }
 
     pub(crate) async fn client(&self, label: &str) -> Client {
-        open(&self.url, label).await.expect("a client")
+        connected(&self.url, label).await
     }
 
     /// The store as it is seen through the proxy.
@@ -50,7 +50,7 @@ impl Scene {
 
     /// A client behind the proxy.
     pub(crate) async fn behind(&self, label: &str) -> Client {
-        open(&self.behind_url(), label).await.expect("a client")
+        connected(&self.behind_url(), label).await
     }
 
     /// The nodes of a lock, without their path.
@@ -91,6 +91,11 @@ impl Scene {
 /// A client of the store at a URL. One that is patient with trouble.
 pub(crate) async fn open(url: &str, label: &str) -> Result<Client> {
     Client::builder().label(label).retry_for(Duration::from_secs(30)).open(common::open(url)?).await
+}
+
+/// As [`open`], until it works: where sessions are short, so is the time to connect.
+async fn connected(url: &str, label: &str) -> Client {
+    eventually("a client", || open(url, label)).await
 }
 
 /// Waits for a mutex in a task of its own.
