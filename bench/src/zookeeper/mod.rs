@@ -29,10 +29,12 @@ pub(crate) fn parts() -> Vec<&'static str> {
 /// Runs all parts, or one.
 pub(crate) fn run(report: &mut Report, only: Option<&str>) -> Done {
     for (_, part) in PARTS.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
-        // As servers in use are: compiled well, with writes on the disk before they are answered, ticks and checks far apart.
+        // As servers in use are: compiled well, with writes on the disk before they are answered, a log that grows in large
+        // steps, ticks and checks far apart.
         let options = ZooKeeperOptions::new()
             .java("-XX:TieredStopAtLevel=4")
             .java("-Dzookeeper.forceSync=yes")
+            .java("-Dzookeeper.preAllocSize=65536")
             .tick(Duration::from_secs(2))
             .container_check(Duration::from_secs(60));
         part(report, &ZooKeeper::start(options))?;
