@@ -2,7 +2,8 @@
 //!
 //! ZooKeeper says that a node came, changed or went, and not why. Whoever came is read at once; whoever went by force left
 //! a note of it at the lock's own node, in the same step. An entry that came and went before it could be read is told
-//! without its label.
+//! without its label. One that went with its session can't be told from one that was given back: both are a node that is
+//! gone, and before ZooKeeper 3.9 events don't carry the transaction that caused them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
