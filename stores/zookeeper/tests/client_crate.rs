@@ -117,15 +117,13 @@ mod sending {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn an_idle_client_pings_and_keeps_its_session() {
-        let timeout = Duration::from_millis(1000);
+        let timeout = Duration::from_secs(2);
         let (proxy, client) = stage(timeout).await;
         client.create("/idle", b"", &EPHEMERAL).await.unwrap();
-        let began = Instant::now();
-        while began.elapsed() < timeout * 3 {
-            tokio::time::sleep(A_WHILE).await;
-            assert_eq!(client.state(), SessionState::SyncConnected);
-        }
+        // Twice as long as it would live without them. A busy machine may interrupt the connection, not the session.
+        tokio::time::sleep(timeout * 2).await;
         assert!(proxy.requests_of(op::PING) >= 6, "{:?}", proxy.requests_by_op());
+        assert!(!client.state().is_terminated());
         assert!(exists("/idle").await);
     }
 
