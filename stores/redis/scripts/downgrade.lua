@@ -2,7 +2,7 @@
 -- A writer becomes a reader in its place. KEYS: the lock. ARGV: the entry's id, the node's tag. Answers 1 if it holds.
 -- @constants
 local TAG = ARGV[2]
-local t = redis.call('TIME')
+local t = @time
 local now = t[1] * 1000000 + t[2]
 local watched = @watched
 -- @expand

@@ -2,7 +2,7 @@
 -- How a lock stands. KEYS: the lock. ARGV: the node's tag. Answers as show.lua says.
 -- @constants
 local TAG = ARGV[1]
-local t = redis.call('TIME')
+local t = @time
 local now = t[1] * 1000000 + t[2]
 local v = redis.call('GET', KEYS[1])
 -- @expand

@@ -1,31 +1,65 @@
 #!lua flags=allow-cross-slot-keys
--- Somebody asks for a lock. KEYS: the lock. ARGV: the entry's id, what to do if it is busy (q: queue, b: barge, a: go away) with
--- the node's tag behind it, the static part of the entry's record, and lease and retention together in milliseconds.
+-- Somebody asks for a lock. KEYS: the lock. ARGV: the entry's id and, after a space, the static part of its record (whose HOW says what
+-- to do if it is busy: q: queue, b: barge, a: go away); lease and retention together in milliseconds; and p, if permits are wanted.
 -- Answers with four numbers, or with the first token alone if the lock was free.
--- @constants
-local v = redis.call('GET', KEYS[1])
-local TAG, static = string.sub(ARGV[2], 2), ARGV[3]
+local call, sub = redis.call, string.sub
+local v, ask = call('GET', KEYS[1]), ARGV[1]
+local TAG = @cluster and string.match(ask, '^%S+ (%S+)', 102) or '-'
 local watched = @watched
-local t = redis.call('TIME')
-if (not v or (#v == 18 and string.sub(v, 1, 2) == 'f ')) and not watched and string.sub(static, 69, 69) ~= 'p' then
-  -- The usual case: it is free, and one key says so and will say who holds it. Numbers stay text: as long as all have 16 digits,
-  -- they compare alike.
-  local now = t[1] .. string.sub('00000' .. t[2], -6)
-  if not v or string.sub(v, 3, 18) < now then
-    redis.call('SET', KEYS[1], 'n ' .. now .. ' ' .. ARGV[1] .. ' ' .. static, 'PX', ARGV[4])
-    return now
+local t = @time
+-- Numbers stay text: as long as all have 16 digits, they compare alike.
+local text = #t[2] == 6 and t[1] .. t[2] or t[1] .. sub('00000' .. t[2], -6)
+if (not v or (#v == 18 and sub(v, 1, 2) == 'f ' and sub(v, 3) < text)) and not watched and not ARGV[3] then
+  -- The usual case: it is free, and one key says so and will say who holds it.
+  call('SET', KEYS[1], 'n ' .. text .. ' ' .. ask, 'PX', ARGV[2])
+  return text
+end
+
+-- @constants
+local now, id, how, static = tonumber(text), sub(ask, 1, 32), sub(ask, 51, 51), sub(ask, 34)
+-- @expand
+if v and how == 'a' then
+  -- A try at a lock that somebody else holds alone writes nothing.
+  local long = sub(v, 1, 2) == 'n ' and expand(v) or v
+  local mode, busy = sub(long, 1, 2), false
+  if mode == 'c ' then
+    busy = sub(v, -33, -18) > text and not string.find(v, id, 20, true)
+  elseif mode == 'h ' then
+    busy = sub(long, 53, 68) > text and sub(v, 20, 51) ~= id and not (sub(long, 244, 244) == 's' and sub(static, 69, 69) == 's')
+  end
+  if busy then
+    return { BUSY, 0, 0, 0 }
   end
 end
 
-local now = t[1] * 1000000 + t[2]
--- @expand
-if v and string.sub(v, 1, 2) == 'n ' then
-  v = expand(v)
-end
-if v and string.sub(ARGV[2], 1, 1) == 'a' and string.sub(v, 1, 2) == 'h ' and (tonumber(string.sub(v, 53, 68)) or 0) > now
-  and string.sub(v, 20, 51) ~= ARGV[1] and not (string.sub(v, 244, 244) == 's' and string.sub(static, 69, 69) == 's') then
-  -- A try at a lock that somebody holds alone writes nothing.
-  return { BUSY, 0, 0, 0 }
+local mode = how == 'q' and v and not watched and sub(static, 69, 69) == 'x' and sub(v, 1, 2)
+if mode == 'c ' or (mode == 'n ' and sub(v, 121, 121) == 'x') then
+  -- The usual wait: at the end of a short queue that is kept as c, or will be. The same as what state.lua does, a third of the time.
+  local format = string.format
+  local entries, length, soonest, last, keep, body = 0, #v, nil, nil, nil, nil
+  if mode == 'n ' then
+    soonest = format('%016d', sub(v, 3, 18) + sub(v, 54, 69))
+    entries, keep = 1, soonest
+    body = sub(v, 20, 52) .. soonest .. sub(v, 2, 18) .. format(' 1 %04d ', length - 52) .. sub(v, 53)
+  else
+    soonest, keep, body = sub(v, -33, -18), sub(v, -16), sub(v, 20, -34)
+    local at = 20
+    while at < length - 32 do
+      at, entries = at + 74 + sub(v, at + 69, at + 72), entries + 1
+    end
+  end
+  if entries < FEW and soonest > text and not string.find(body, id, 1, true) then
+    local place = tonumber(sub(static, 19, 34))
+    local ends, first_end = format('%016d', now + place), sub(body, 34, 49)
+    local me = id .. ' ' .. ends .. ' ' .. text .. (sub(static, 1, 1) == 'k' and ' 1 ' or ' 0 ') .. format('%04d ', #static) .. static
+    local front = 'c ' .. sub(v, 3, 19) .. body .. me .. (ends < soonest and ends or soonest) .. ' '
+    if ends > keep then
+      call('SET', KEYS[1], front .. ends, 'PX', math.ceil(place / 1000) + RETENTION)
+    else
+      call('SET', KEYS[1], front .. keep, 'KEEPTTL')
+    end
+    return { WAITING, entries - 1, entries == 1 and first_end - now or -1, 0 }
+  end
 end
 
 -- @state
@@ -33,8 +67,7 @@ open(KEYS[1])
 expire()
 
 local function answer()
-  local otherwise = sub(ARGV[2], 1, 1)
-  local e = get(ARGV[1])
+  local e = get(id)
   if e and e.kind == 'b' then
     return barge(e)
   elseif e and e.first > 0 then
@@ -44,7 +77,7 @@ local function answer()
     put(e)
     return waiting_answer(e)
   end
-  e = parse(ARGV[1], format('%016d %016d %016d %016d %016d %016d 0 q %016d %s', 0, 0, 0, 0, 0, now, 0, static))
+  e = entry(id, static, now)
   if e.want == 'p' then
     if limit and limit ~= e.of then
       return MISMATCH, limit, 0, 0
@@ -53,12 +86,12 @@ local function answer()
   end
   if admits(e) then
     return enter(e)
-  elseif otherwise == 'a' then
+  elseif how == 'a' then
     forget_limit()
     return BUSY, 0, 0, 0
   end
   e.ends = now + e.place
-  add(e, otherwise)
+  add(e, how)
   event('q', e)
   return waiting_answer(e)
 end

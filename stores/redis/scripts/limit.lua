@@ -3,7 +3,7 @@
 -- permits somebody waits for that would no longer fit.
 -- @constants
 local TAG, wanted = ARGV[2], tonumber(ARGV[1])
-local t = redis.call('TIME')
+local t = @time
 local now = t[1] * 1000000 + t[2]
 local watched = @watched
 -- @expand
@@ -11,16 +11,16 @@ local watched = @watched
 open(KEYS[1])
 expire()
 local most = 0
-local function most_of(ids)
-  for _, id in ipairs(ids) do
+local function most_of(those)
+  for _, id in ipairs(those) do
     local e = get(id)
     if e and e.want == 'p' and e.n > most then
       most = e.n
     end
   end
 end
-most_of(redis.call('ZRANGE', O, held, -1))
-most_of(redis.call('ZRANGE', B, 0, -1))
+most_of(ids('q', held, -1))
+most_of(ids('b', 0, -1))
 if most > wanted then
   save()
   return most

@@ -4,7 +4,7 @@
 -- Answers with four numbers for each.
 -- @constants
 local TAG = ARGV[1]
-local t = redis.call('TIME')
+local t = @time
 local now = t[1] * 1000000 + t[2]
 local out, slow = {}, nil
 
@@ -47,7 +47,7 @@ local watched = @watched
 
 local function renew(ask)
   local id, more, token = sub(ask, 1, 32), sub(ask, 33, 33) == '1', tonumber(sub(ask, 34))
-  local came_too_late = redis.call('ZSCORE', O, id)
+  local came_too_late = was_queued(id)
   expire()
   local e = get(id)
   if not e then

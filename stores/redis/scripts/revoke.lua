@@ -4,7 +4,7 @@
 -- Answers with the number of those whom it was done to, id and record of each, and then how the lock stands.
 -- @constants
 local TAG, token = ARGV[1], tonumber(ARGV[2])
-local t = redis.call('TIME')
+local t = @time
 local now = t[1] * 1000000 + t[2]
 local watched = @watched
 -- @expand
@@ -14,7 +14,7 @@ open(KEYS[1])
 expire()
 local holders = {}
 for at = 0, held - 1 do
-  holders[#holders + 1] = get(redis.call('ZRANGE', O, at, at)[1])
+  holders[#holders + 1] = get(ids('q', at, at)[1])
 end
 local those = holders
 if token > 0 then

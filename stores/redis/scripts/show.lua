@@ -2,18 +2,17 @@
 local function show(out)
   out[#out + 1] = now
   out[#out + 1] = limit or 0
-  local function entries(line, kind_of)
-    local ids = redis.call('ZRANGE', line, 0, -1)
-    for at, id in ipairs(ids) do
-      local found = redis.call('HGET', E, id)
-      if found then
+  local function entries(kind, kind_of)
+    for at, id in ipairs(ids(kind, 0, -1)) do
+      local e = get(id)
+      if e then
         out[#out + 1] = kind_of(at)
         out[#out + 1] = id
-        out[#out + 1] = found
+        out[#out + 1] = record(e)
       end
     end
   end
-  entries(O, function(at) return at <= held and 'h' or 'q' end)
-  entries(B, function() return 'b' end)
+  entries('q', function(at) return at <= held and 'h' or 'q' end)
+  entries('b', function() return 'b' end)
   return out
 end

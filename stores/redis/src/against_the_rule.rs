@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::queue::{Effects, Now, Policy, Queue};
-use leasehold_core::store::{Ask, Joined, Left, News, Otherwise, Presence, Renewal, Renewed};
+use leasehold_core::store::{Ask, Joined, Leave, Left, News, Otherwise, Presence, Renewal, Renewed};
 use leasehold_core::traits::Death;
 use leasehold_core::view::{EntryView, Happened, Lost, Snapshot};
 use leasehold_core::{EntryId, Kind, Label, Lease, Name, SessionId, Tick, Token, Want};
@@ -46,7 +46,9 @@ enum Claimed {
     Higher,
 }
 
-const PEOPLE: usize = 5;
+/// How many take part: few fit into one string, and many do not.
+const FEW: usize = 5;
+const MANY: usize = 13;
 
 const RETENTION: Duration = Duration::from_secs(3600);
 
@@ -62,11 +64,14 @@ fn wants() -> impl Strategy<Value = BoxedStrategy<Want>> {
 }
 
 fn history() -> impl Strategy<Value = Vec<Step>> {
-    wants().prop_flat_map(|want| prop::collection::vec(step(want), 1..60))
+    (wants(), prop_oneof![3 => Just((FEW, 60)), 1 => Just((MANY, 150))])
+        .prop_flat_map(|(want, (people, steps))| prop::collection::vec(step(want, people), 1..steps))
 }
 
-fn step(want: BoxedStrategy<Want>) -> impl Strategy<Value = Step> {
-    let who = || 0..PEOPLE;
+fn step(want: BoxedStrategy<Want>, people: usize) -> impl Strategy<Value = Step> {
+    let who = move || 0..people;
+    // Most holders hand out the first token and no other.
+    let used = prop_oneof![2 => Just(Some(0)), 1 => Just(None), 2 => (0..3000u64).prop_map(Some)];
     let otherwise =
         prop_oneof![3 => Just(Otherwise::Queue), 1 => Just(Otherwise::Barge), 1 => Just(Otherwise::GoAway)];
     let claimed = prop_oneof![2 => Just(Claimed::None), 4 => Just(Claimed::Own), 1 => Just(Claimed::Higher)];
@@ -74,7 +79,7 @@ fn step(want: BoxedStrategy<Want>) -> impl Strategy<Value = Step> {
         8 => (who(), want, any::<bool>(), 10_000..90_000u64, 10_000..60_000u64, otherwise)
             .prop_map(|(who, want, fixed, lease, place, otherwise)| Step::Join { who, want, fixed, lease, place, otherwise }),
         5 => (who(), any::<bool>(), claimed).prop_map(|(who, more, token)| Step::Renew { who, more, token }),
-        6 => (who(), prop::option::of(0..3000u64)).prop_map(|(who, used)| Step::Leave { who, used }),
+        6 => (who(), used).prop_map(|(who, used)| Step::Leave { who, used }),
         1 => who().prop_map(|who| Step::Downgrade { who }),
         1 => (1..=4u32).prop_map(|limit| Step::Limit { limit }),
         1 => prop::option::of(who()).prop_map(|whose| Step::Revoke { whose, asks: false }),
@@ -154,7 +159,10 @@ impl Both {
             } else if let Some(session) = channel.strip_prefix("s:") {
                 let text = std::str::from_utf8(payload).unwrap();
                 let id = text[2..34].parse().unwrap();
-                notes.push((session.parse().unwrap(), id, format!("{}{}", &text[..1], &text[34..])));
+                // Numbers may have zeros in front.
+                let number = |word: &str| word.parse::<u64>().map_or(word.to_owned(), |n| n.to_string());
+                let words = text[34..].split(' ').map(number);
+                notes.push((session.parse().unwrap(), id, text[..1].to_owned() + &words.collect::<Vec<_>>().join(" ")));
             } else {
                 let event = state::event(payload, &self.keys).expect("a readable event");
                 assert_eq!(event.at, self.micros);
@@ -217,13 +225,10 @@ impl Both {
                     otherwise,
                 };
                 let join = self.scripts.join.clone();
-                let how = match otherwise {
-                    Otherwise::Queue => "q-",
-                    Otherwise::Barge => "b-",
-                    Otherwise::GoAway => "a-",
-                };
                 let kept = (lease.as_millis() + 1 + RETENTION.as_millis()).to_string();
-                let args = [&ask.id.to_string(), how, &state::static_part(&me, &ask, "-"), &kept];
+                let mut args = vec![state::claim(&me, &ask, "-"), kept];
+                args.extend(matches!(want, Want::Permits { .. }).then(|| "p".to_owned()));
+                let args: Vec<&str> = args.iter().map(String::as_str).collect();
                 let answer = Answer::joined(self.run(&join, &args), &ask);
                 let expected = self.model.join(me.id, &me.label, &ask, POLICY, now, &mut out);
                 match (answer, expected) {
@@ -261,8 +266,8 @@ impl Both {
                 }
                 let used = used.and_then(|n| self.tokens.get(&who).map(|(first, _)| first + n));
                 let leave = self.scripts.leave.clone();
-                let args = [&id(who).to_string(), "-", &used.unwrap_or(0).to_string(), "l"];
-                let answer = state::number(&self.run(&leave, &args)).unwrap();
+                let going = Leave { used: used.map(Token), ..Leave::new(self.name.clone(), id(who)) };
+                let answer = state::number(&self.run(&leave, &[&state::leaving(&going), "l-"])).unwrap();
                 let left = self.model.leave(id(who), used.map(Token), POLICY, now, &mut out);
                 assert_eq!(answer == 1, left == Left::Done, "{step:?}");
             }

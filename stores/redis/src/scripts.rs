@@ -11,6 +11,9 @@ use crate::wire::Script;
 /// How many tokens a grant reserves.
 pub const BLOCK: u32 = 1024;
 
+/// How many entries of a lock are kept in one string, if they are plain; more are spread over keys.
+const FEW: u32 = 8;
+
 /// What the first number of an answer says. The scripts have the same.
 pub(crate) mod code {
     pub(crate) const HELD: i64 = 1;
@@ -88,14 +91,14 @@ fn assemble(source: &str, setting: &Setting<'_>) -> String {
     let Setting { prefix, db, retention, clock, cluster } = setting;
     let watched = if *cluster {
         // The key lives where the node's tag leads. While slots move that may be elsewhere: then nobody watches.
-        "redis.pcall('EXISTS', PREFIX .. '{' .. TAG .. '}:w') == 1".to_owned()
+        format!("redis.pcall('EXISTS', {} .. TAG .. '}}:w') == 1", quote(&format!("{prefix}{{")))
     } else {
         format!("redis.call('EXISTS', {}) == 1", quote(&format!("{prefix}w")))
     };
     let prefix = quote(prefix);
     let retention = retention.as_millis();
     let constants = format!(
-        "local PREFIX, DB, RETENTION, BLOCK = {prefix}, {db}, '{retention}', {BLOCK}\n\
+        "local PREFIX, DB, RETENTION, BLOCK, FEW = {prefix}, {db}, '{retention}', {BLOCK}, {FEW}\n\
          local HELD, CONTENDED, NOT_STARTED, WAITING, GONE, BUSY, MISMATCH, ASKED = {}, {}, {}, {}, {}, {}, {}, {}\n\
          local EXPIRED, REVOKED, WIPED = {}, {}, {}\n",
         code::HELD,
@@ -113,10 +116,11 @@ fn assemble(source: &str, setting: &Setting<'_>) -> String {
     source
         .replace("-- @constants\n", &constants)
         .replace("@watched", &watched)
+        .replace("@cluster", if *cluster { "true" } else { "false" })
         .replace("-- @expand\n", include_str!("../scripts/expand.lua"))
         .replace("-- @state\n", include_str!("../scripts/state.lua"))
         .replace("-- @show\n", include_str!("../scripts/show.lua"))
-        .replace("redis.call('TIME')", clock)
+        .replace("@time", clock)
 }
 
 /// A Lua string with this text.

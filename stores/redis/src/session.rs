@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::store::{
-    Ask, Inbox, Joined, Leave, Left, News, Note, Otherwise, Pending, Presence, Renewal, Renewed, Session,
+    Ask, Inbox, Joined, Leave, Left, News, Note, Pending, Presence, Renewal, Renewed, Session,
     Waiting,
 };
 use leasehold_core::view::{Events, Lost, Snapshot};
-use leasehold_core::{EntryId, Error, Kind, Lease, Name, Result, Retry, Token};
+use leasehold_core::{EntryId, Error, Kind, Lease, Name, Result, Retry, Token, Want};
 use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -95,20 +95,15 @@ impl Desk {
         let entry = Tracked { name: ask.name.clone(), slot: key.slot, node, waits: false };
         let asked_before = self.wake.track(ask.id, entry);
         let begun = self.wake.begun(node);
-        let otherwise = match ask.otherwise {
-            Otherwise::Queue => 'q',
-            Otherwise::Barge => 'b',
-            Otherwise::GoAway => 'a',
-        };
         let (Lease::Kept(lease) | Lease::Fixed(lease)) = ask.lease;
         // Rounded up: a key may stay longer than what is in it, never shorter.
         let kept = lease.as_millis() + 1 + self.store.config.retention().as_millis();
         let call = self
             .call(&self.store.scripts.join, &key)
-            .arg(ask.id.to_string())
-            .arg(format!("{otherwise}{tag}"))
-            .arg(state::static_part(&self.me, &ask, tag))
+            .arg(state::claim(&self.me, &ask, tag))
             .arg(kept as u64);
+        // Every argument costs the server something, so the usual call does not have this one.
+        let call = if let Want::Permits { .. } = ask.want { call.arg("p") } else { call };
         let answered = self.wire.run_marked(call).await;
         let joined = answered.and_then(|(value, mark)| Ok((Answer::joined(value, &ask)?, mark)));
         match joined {
@@ -243,10 +238,8 @@ impl Desk {
         let key = self.store.keys.of(&leave.name);
         let tag = self.wire.post(key.slot).tag;
         self.call(&self.store.scripts.leave, &key)
-            .arg(leave.id.to_string())
-            .arg(shown_tag(&tag))
-            .arg(leave.used.map_or(0, |token| token.0))
-            .arg(how)
+            .arg(state::leaving(leave))
+            .arg([how, shown_tag(&tag)].concat())
     }
 
     /// Calls a script that takes something about a lock and the tag of its node.

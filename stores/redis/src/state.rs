@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use leasehold_core::store::{Ask, Grant, Joined, Presence, Renewal, Renewed, Term, Waiting};
+use leasehold_core::store::{Ask, Grant, Joined, Leave, Otherwise, Presence, Renewal, Renewed, Term, Waiting};
 use leasehold_core::view::{EntryView, Event, Happened, Lost, Snapshot};
 use leasehold_core::{EntryId, Error, Kind, Label, Lease, Name, Result, SessionId, Token, TokenBlock, Want};
 use redis::Value;
@@ -14,8 +14,9 @@ use redis::Value;
 use crate::keys::{Keys, is_plain};
 use crate::scripts::{BLOCK, code};
 
-/// The part of a record that never changes: what was asked, and by whom.
-pub(crate) fn static_part(me: &Presence, ask: &Ask, tag: &str) -> String {
+/// A request for a lock, as the script reads it: the entry's id, and the part of its record that never changes: what was
+/// asked, and by whom.
+pub(crate) fn claim(me: &Presence, ask: &Ask, tag: &str) -> String {
     let (kept, lease) = match ask.lease {
         Lease::Kept(lease) => ('k', lease),
         Lease::Fixed(lease) => ('f', lease),
@@ -25,18 +26,30 @@ pub(crate) fn static_part(me: &Presence, ask: &Ask, tag: &str) -> String {
         Want::Shared => ('s', 0, 0),
         Want::Permits { n, of } => ('p', n, of),
     };
+    let how = match ask.otherwise {
+        Otherwise::Queue => 'q',
+        Otherwise::Barge => 'b',
+        Otherwise::GoAway => 'a',
+    };
     let name = if is_plain(&ask.name) { "" } else { ask.name.as_str() };
     let (lease, place) = (lease.as_micros(), ask.place.as_micros());
-    let mut text = String::with_capacity(128 + name.len() + me.label.as_str().len());
+    let mut text = String::with_capacity(160 + name.len() + me.label.as_str().len());
     // Writing to a string does not fail.
     let _ = write!(
         text,
-        "{kept}{lease:016} {place:016} {} {want}{n}/{of} {tag} {} {name}{}",
+        "{} {kept}{lease:016}{how}{place:016} {} {want}{n}/{of} {tag} {} {name}{}",
+        ask.id,
         me.id,
         name.len(),
         me.label
     );
     text
+}
+
+/// That an entry leaves, as the script reads it: as the lock is written if it was held with this one token.
+pub(crate) fn leaving(leave: &Leave) -> String {
+    let used = leave.used.map_or(0, |token| token.0);
+    format!("n {used:016} {}", leave.id)
 }
 
 /// A renewal, as the script reads it.

@@ -48,13 +48,14 @@ fn with_login(url: &str, user: &str) -> String {
 async fn a_bit_of_everything(url: &str) -> Result<()> {
     let (a, b) = (login(url).await?, login(url).await?);
     a_hand_over(&a, &b).await?;
+    a_long_queue(&a, &b).await?;
     // While somebody watches, scripts go another way.
     let mut watch = a.watch("").await?;
     a_hand_over(&a, &b).await?;
 
     let (reader, also) = (a.rwlock("r").read().await?, b.rwlock("r").read().await?);
     let rwlock = a.rwlock("r").order(Order::Barge);
-    let writer = waiting(&a, "r", async move { rwlock.write().await }).await?;
+    let writer = waiting(&a, "r", 1, async move { rwlock.write().await }).await?;
     reader.release().await?;
     also.release().await?;
     told(writer).await?.downgrade().await?.release().await?;
@@ -62,7 +63,7 @@ async fn a_bit_of_everything(url: &str) -> Result<()> {
     let mut semaphore = a.semaphore("s", 2);
     let two = semaphore.acquire(2).await?;
     let other = b.semaphore("s", 2);
-    let third = waiting(&a, "s", async move { other.acquire(1).await }).await?;
+    let third = waiting(&a, "s", 1, async move { other.acquire(1).await }).await?;
     semaphore.set_limit(3).await?;
     let third = told(third).await?;
 
@@ -83,19 +84,36 @@ async fn a_bit_of_everything(url: &str) -> Result<()> {
 async fn a_hand_over(a: &Client, b: &Client) -> Result<()> {
     let held = a.mutex("m").lock().await?;
     let mutex = b.mutex("m");
-    let next = waiting(a, "m", async move { mutex.lock().await }).await?;
+    let next = waiting(a, "m", 1, async move { mutex.lock().await }).await?;
     held.release().await?;
     told(next).await?.release().await
 }
 
-/// A claim in a task of its own that waits, or its error if it can't.
+/// More wait than fit into one key.
+async fn a_long_queue(a: &Client, b: &Client) -> Result<()> {
+    let held = a.mutex("long").lock().await?;
+    let mut claims = Vec::new();
+    for n in 1..=9 {
+        // With a lease of its own, each is an entry of its own.
+        let mutex = b.mutex("long").lease(LONG);
+        claims.push(waiting(a, "long", n, async move { mutex.lock().await }).await?);
+    }
+    held.release().await?;
+    for claim in claims {
+        told(claim).await?.release().await?;
+    }
+    Ok(())
+}
+
+/// A claim in a task of its own that waits as the last of so many, or its error if it can't.
 async fn waiting<T: Send + 'static>(
     client: &Client,
     name: &str,
+    waiters: usize,
     claim: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<JoinHandle<Result<T>>> {
     let claim = tokio::spawn(claim);
-    while client.inspect(name).await?.waiters.is_empty() {
+    while client.inspect(name).await?.waiters.len() < waiters {
         if claim.is_finished() {
             claim.await.expect("a task")?;
             return Err(Error::new(Kind::Store, "it should have waited"));
