@@ -35,7 +35,7 @@ end
 local t = @time
 local now = t[1] * 1000000 + t[2]
 if mode == 'c ' and in_block and sub(ARGV[2], 1, 1) == 'l' then
-  -- The usual hand-over, in one string: see state.lua for its parts. The next in line begins where our entry ends.
+  -- The usual hand-over, in one string: kept.lua says what is in it. The next in line begins where our entry ends.
   local text = #t[2] == 6 and t[1] .. t[2] or t[1] .. sub('00000' .. t[2], -6)
   local heir = 94 + sub(v, 89, 92)
   if heir == #v - 32 then

@@ -162,7 +162,11 @@ impl Both {
                 // Numbers may have zeros in front.
                 let number = |word: &str| word.parse::<u64>().map_or(word.to_owned(), |n| n.to_string());
                 let words = text[34..].split(' ').map(number);
-                notes.push((session.parse().unwrap(), id, text[..1].to_owned() + &words.collect::<Vec<_>>().join(" ")));
+                notes.push((
+                    session.parse().unwrap(),
+                    id,
+                    text[..1].to_owned() + &words.collect::<Vec<_>>().join(" "),
+                ));
             } else {
                 let event = state::event(payload, &self.keys).expect("a readable event");
                 assert_eq!(event.at, self.micros);

@@ -1,6 +1,6 @@
 //! The Lua scripts, put together from their files.
 //!
-//! Each script is a quick path for the usual case, and behind it the whole rule (`state.lua`), which only runs when it is
+//! Each script is a quick path for the usual case, and behind it the whole rule (`kept.lua`, `state.lua`), which only runs when it is
 //! needed. What is the same for all calls of a store (prefix, retention) is written into the text, so that it does not
 //! travel with every command.
 
@@ -118,7 +118,10 @@ fn assemble(source: &str, setting: &Setting<'_>) -> String {
         .replace("@watched", &watched)
         .replace("@cluster", if *cluster { "true" } else { "false" })
         .replace("-- @expand\n", include_str!("../scripts/expand.lua"))
-        .replace("-- @state\n", include_str!("../scripts/state.lua"))
+        .replace(
+            "-- @state\n",
+            concat!(include_str!("../scripts/kept.lua"), include_str!("../scripts/state.lua")),
+        )
         .replace("-- @show\n", include_str!("../scripts/show.lua"))
         .replace("@time", clock)
 }

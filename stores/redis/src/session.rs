@@ -6,8 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::store::{
-    Ask, Inbox, Joined, Leave, Left, News, Note, Pending, Presence, Renewal, Renewed, Session,
-    Waiting,
+    Ask, Inbox, Joined, Leave, Left, News, Note, Pending, Presence, Renewal, Renewed, Session, Waiting,
 };
 use leasehold_core::view::{Events, Lost, Snapshot};
 use leasehold_core::{EntryId, Error, Kind, Lease, Name, Result, Retry, Token, Want};
@@ -98,10 +97,8 @@ impl Desk {
         let (Lease::Kept(lease) | Lease::Fixed(lease)) = ask.lease;
         // Rounded up: a key may stay longer than what is in it, never shorter.
         let kept = lease.as_millis() + 1 + self.store.config.retention().as_millis();
-        let call = self
-            .call(&self.store.scripts.join, &key)
-            .arg(state::claim(&self.me, &ask, tag))
-            .arg(kept as u64);
+        let call =
+            self.call(&self.store.scripts.join, &key).arg(state::claim(&self.me, &ask, tag)).arg(kept as u64);
         // Every argument costs the server something, so the usual call does not have this one.
         let call = if let Want::Permits { .. } = ask.want { call.arg("p") } else { call };
         let answered = self.wire.run_marked(call).await;

@@ -1,12 +1,14 @@
 //! How the state of a lock is written at the server, and how the scripts' answers are read.
 //!
-//! `scripts/state.lua` says what a record is. What can't be read is an error that says so: somebody else's data, or a
+//! `scripts/kept.lua` says what a record is. What can't be read is an error that says so: somebody else's data, or a
 //! newer version of ours.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use leasehold_core::store::{Ask, Grant, Joined, Leave, Otherwise, Presence, Renewal, Renewed, Term, Waiting};
+use leasehold_core::store::{
+    Ask, Grant, Joined, Leave, Otherwise, Presence, Renewal, Renewed, Term, Waiting,
+};
 use leasehold_core::view::{EntryView, Event, Happened, Lost, Snapshot};
 use leasehold_core::{EntryId, Error, Kind, Label, Lease, Name, Result, SessionId, Token, TokenBlock, Want};
 use redis::Value;
