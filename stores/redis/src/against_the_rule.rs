@@ -264,8 +264,8 @@ impl Both {
                 }
             }
             Step::Leave { who, used } => {
-                if !self.watched {
-                    // The quick path does not look at the clock.
+                if !self.watched && self.model.snapshot(&self.name, now).waiters.is_empty() {
+                    // Then the quick path does not look at the clock.
                     self.look();
                 }
                 let used = used.and_then(|n| self.tokens.get(&who).map(|(first, _)| first + n));

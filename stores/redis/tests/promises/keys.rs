@@ -120,6 +120,39 @@ fn the_keys_of_a_client_that_is_cut_off_for_good_end_by_themselves() {
 }
 
 #[test]
+fn a_key_lasts_as_long_as_the_longest_place_in_it() {
+    let server = Redis::start(RedisOptions::new());
+    let url = fresh_url(&server.url(), "retention=500ms");
+    on(server, &url, |stage, server| async move {
+        let with = |lease| stage.open(Client::builder().default_lease(Duration::from_secs(lease)));
+        let (short, long) = (with(1).await.mutex("x"), with(600).await.mutex("x"));
+        let lasts = |why: &str| {
+            let left = keys(&server).into_iter().find(|(key, _)| key.ends_with("{x}")).expect("a lock").1;
+            assert!(left > 500_000, "{why}: {left} ms are left");
+        };
+        let guard = lock(&short).await;
+        let waiting = waiter(&long);
+        stage.waiters("x", 1).await;
+        lasts("somebody waits");
+        let written = server.calls("set");
+        eventually("the holder is renewed twice", || async {
+            let renewed = server.calls("set") - written;
+            if renewed >= 2 { Ok(()) } else { Err(renewed) }
+        })
+        .await;
+        lasts("the holder, whose lease is short, is renewed");
+        let behind = waiter(&short);
+        stage.waiters("x", 2).await;
+        lasts("one that may wait for a short time only comes too");
+        release(guard).await;
+        let guard = granted(waiting).await;
+        lasts("it is handed over");
+        release(guard).await;
+        release(granted(behind).await).await;
+    });
+}
+
+#[test]
 fn no_key_is_without_an_end_while_locks_are_used() {
     let server = Redis::start(RedisOptions::new());
     let url = fresh_url(&server.url(), "retention=2s");
