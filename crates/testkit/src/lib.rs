@@ -15,6 +15,7 @@
 //! - [`faulty`]: a store that fails by script or by seed.
 //! - [`history`]: what the users of a lock saw, and whether it was right.
 //! - [`servers`]: real servers, started for a test and gone with it.
+//! - [`sql`]: scenarios of the SQL stores.
 //! - [`proxy`]: a TCP proxy that cuts, holds up and loses what passes between a client and a server.
 //! - [`wait`]: waiting for conditions with a deadline.
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ mod list;
 pub mod needs;
 pub mod proxy;
 pub mod servers;
+pub mod sql;
 pub mod stage;
 pub mod wait;
 

@@ -94,6 +94,26 @@ fn every_scenario_is_in_the_one_list() {
 }
 
 #[test]
+fn every_scenario_of_sql_stores_is_in_their_list() {
+    let folder = root().join("crates/testkit/src/sql");
+    let list = read(&folder.join("list.rs"));
+    let listed = |name: &str| list.lines().any(|line| line.trim() == name);
+    let mut found = 0;
+    for file in
+        names(&folder, ".rs").iter().filter(|file| !["mod", "list", "server"].contains(&file.as_str()))
+    {
+        for scenario in scenarios(&read(&folder.join(format!("{file}.rs")))) {
+            assert!(
+                listed(scenario.split('<').next().unwrap_or_default()),
+                "{file}::{scenario} is not listed"
+            );
+            found += 1;
+        }
+    }
+    assert!(found > 15, "the files were not understood");
+}
+
+#[test]
 fn every_recipe_has_scenarios() {
     let all: String = groups().iter().map(|name| group(name)).collect();
     let mut recipes = names(&root().join("crates/client/src/recipes"), ".rs");

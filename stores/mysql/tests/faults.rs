@@ -1,5 +1,5 @@
 //! Faults of the server and of the network, and many clients at once.
 
 mod common;
-#[path = "../../postgres/tests/shared/faults.rs"]
-mod faults;
+
+leasehold_testkit::sql_faults!(common::Single);

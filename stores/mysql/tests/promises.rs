@@ -1,5 +1,5 @@
 //! Bad input, readable rows, fencing.
 
 mod common;
-#[path = "../../postgres/tests/shared/promises.rs"]
-mod promises;
+
+leasehold_testkit::sql_promises!(common::Single);

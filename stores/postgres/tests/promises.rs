@@ -1,5 +1,5 @@
 //! Bad input, readable rows, fencing.
 
 mod common;
-#[path = "shared/promises.rs"]
-mod promises;
+
+leasehold_testkit::sql_promises!(common::Direct);

@@ -4,10 +4,11 @@ mod common;
 
 use std::time::Duration;
 
-use common::{fresh_url, open};
+use common::open;
 use leasehold_client::{Budget, Client};
 use leasehold_core::Kind;
 use leasehold_testkit::servers::{Postgres, PostgresOptions};
+use leasehold_testkit::sql::fresh_url;
 use leasehold_testkit::wait::{eventually, soon};
 
 async fn client(url: &str) -> Client {

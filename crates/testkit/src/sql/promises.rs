@@ -1,30 +1,20 @@
 //! What else is promised: clear errors for bad input, rows that people can read, and a late writer that changes nothing.
-//!
-//! The same for every SQL store: `common` says which.
+#![allow(missing_docs)] // Scenarios say by their names what they show.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_client::{Budget, Client};
 use leasehold_core::store::{Ask, Inbox, Joined, Note, Otherwise, Presence, Renewal, Renewed, Session};
 use leasehold_core::view::Lost;
 use leasehold_core::{EntryId, Error, Kind, Label, Lease, Name, SessionId, Want};
-use leasehold_testkit::wait::{eventually, soon};
+use leasehold_sql::fence::fence_sql;
 
-use crate::common::{SERVER, fence_sql, fresh_url, open, prefix_of, reader_url, tables, user_url};
-
-async fn try_client(url: &str) -> Result<Client, Error> {
-    let builder = Client::builder().local_queue(Budget::off());
-    soon("an answer", builder.open(open(url)?)).await
-}
-
-async fn client(url: &str) -> Client {
-    try_client(url).await.expect("a client")
-}
+use super::{Database, SqlServer, client, fresh_url, prefix_of, try_client};
+use crate::wait::{eventually, soon};
 
 /// The error of whoever can't get in.
-async fn refused(url: &str) -> Error {
-    let error = match try_client(url).await {
+async fn refused(db: impl Database, url: &str) -> Error {
+    let error = match try_client(db, url).await {
         Err(error) => error,
         Ok(client) => {
             let mutex = client.mutex("x");
@@ -35,89 +25,94 @@ async fn refused(url: &str) -> Error {
     error
 }
 
-#[tokio::test]
-async fn one_who_may_not_create_tables_is_told_what_to_do() {
-    let url = user_url(&fresh_url(&SERVER));
-    let error = refused(&url).await;
+pub async fn one_who_may_not_create_tables_is_told_what_to_do<D: Database>(db: D) {
+    let server = db.server();
+    server.add_user("bob");
+    let url = server.for_user(&fresh_url(server), "bob");
+    let error = refused(db, &url).await;
     assert_eq!(error.kind(), Kind::Refused, "{error}");
     assert!(error.to_string().contains("leasehold schema"), "{error}");
 }
 
-#[tokio::test]
-async fn tables_that_were_made_by_hand_are_enough() {
-    let url = fresh_url(&SERVER);
-    SERVER.sql(&tables(&url));
-    let client = client(&format!("{}&create=no", user_url(&url))).await;
+pub async fn tables_that_were_made_by_hand_are_enough<D: Database>(db: D) {
+    let server = db.server();
+    let url = fresh_url(server);
+    server.apply(&db.ddl(&url).expect("tables"));
+    server.add_user("carol");
+    let client = client(db, &format!("{}&create=no", server.for_user(&url, "carol"))).await;
     let guard = client.mutex("x").lock().await.expect("a lock");
     guard.release().await.expect("a release");
 }
 
-#[tokio::test]
-async fn missing_tables_are_an_error_where_none_may_be_created() {
-    let error = refused(&format!("{}&create=no", fresh_url(&SERVER))).await;
+pub async fn missing_tables_are_an_error_where_none_may_be_created<D: Database>(db: D) {
+    let server = db.server();
+    let error = refused(db, &format!("{}&create=no", fresh_url(server))).await;
     assert_eq!(error.kind(), Kind::Refused, "{error}");
     assert!(error.to_string().contains("leasehold schema"), "{error}");
 }
 
-#[tokio::test]
-async fn tables_of_another_version_are_refused() {
-    let url = fresh_url(&SERVER);
-    client(&url).await.close().await.expect("a goodbye");
-    SERVER.sql(&format!("UPDATE {}schema SET version = 99", prefix_of(&url)));
-    let error = refused(&url).await;
+pub async fn tables_of_another_version_are_refused<D: Database>(db: D) {
+    let server = db.server();
+    let url = fresh_url(server);
+    client(db, &url).await.close().await.expect("a goodbye");
+    server.sql(&format!("UPDATE {}schema SET version = 99", prefix_of::<D::Server>(&url)));
+    let error = refused(db, &url).await;
     assert_eq!(error.kind(), Kind::Mismatch, "{error}");
     assert!(error.to_string().contains("99"), "{error}");
 }
 
-#[tokio::test]
-async fn a_database_that_can_only_be_read_says_so() {
-    let url = fresh_url(&SERVER);
-    client(&url).await.close().await.expect("a goodbye");
-    let error = refused(&reader_url(&url)).await;
+pub async fn a_database_that_can_only_be_read_says_so<D: Database>(db: D) {
+    let server = db.server();
+    let url = fresh_url(server);
+    client(db, &url).await.close().await.expect("a goodbye");
+    server.add_reader("eve");
+    let error = refused(db, &server.for_user(&url, "eve")).await;
     assert!(matches!(error.kind(), Kind::Unavailable | Kind::Refused), "{error}");
     let said = error.to_string();
     assert!(said.contains("read") || said.contains("denied"), "{error}");
 }
 
-#[tokio::test]
-async fn a_server_that_is_not_there_is_unavailable_in_time() {
-    let url = fresh_url(&SERVER).replace(&SERVER.port().to_string(), "1");
-    let error = refused(&url).await;
+pub async fn a_server_that_is_not_there_is_unavailable_in_time<D: Database>(db: D) {
+    let server = db.server();
+    let url = fresh_url(server).replace(&server.address().port().to_string(), "1");
+    let error = refused(db, &url).await;
     assert_eq!(error.kind(), Kind::Unavailable, "{error}");
 }
 
-#[tokio::test]
-async fn people_can_read_who_holds_and_who_waits() {
-    let url = fresh_url(&SERVER);
-    let (a, b) = (client(&url).await, client(&url).await);
+pub async fn people_can_read_who_holds_and_who_waits<D: Database>(db: D) {
+    let server = db.server();
+    let url = fresh_url(server);
+    let (a, b) = (client(db, &url).await, client(db, &url).await);
     let guard = a.mutex("orders/7").lock().await.expect("a lock");
     let waiter = tokio::spawn(async move { b.mutex("orders/7").lock().await });
-    let look =
-        format!("SELECT state, want FROM {}queue WHERE name = 'orders/7' ORDER BY seq", prefix_of(&url));
+    let look = format!(
+        "SELECT state, want FROM {}queue WHERE name = 'orders/7' ORDER BY seq",
+        prefix_of::<D::Server>(&url)
+    );
     eventually("both are there", || async {
-        let seen = SERVER.sql(&look).replace('\t', "|");
+        let seen = server.sql(&look);
         if seen == "holds|exclusive\nwaits|exclusive" { Ok(()) } else { Err(seen) }
     })
     .await;
-    let token = format!("SELECT token FROM {}queue WHERE state = 'holds'", prefix_of(&url));
-    assert_eq!(SERVER.sql(&token), guard.token().to_string());
+    let token = format!("SELECT token FROM {}queue WHERE state = 'holds'", prefix_of::<D::Server>(&url));
+    assert_eq!(server.sql(&token), guard.token().to_string());
     guard.release().await.expect("a release");
     soon("the next", waiter).await.expect("a task").expect("a lock").release().await.expect("a release");
 }
 
-#[tokio::test]
-async fn a_late_writer_changes_nothing() {
-    let url = fresh_url(&SERVER);
-    let account = format!("{}account", prefix_of(&url));
-    SERVER.sql(&format!(
+pub async fn a_late_writer_changes_nothing<D: Database>(db: D) {
+    let server = db.server();
+    let url = fresh_url(server);
+    let account = format!("{}account", prefix_of::<D::Server>(&url));
+    server.sql(&format!(
         "CREATE TABLE {account} (id INT PRIMARY KEY, balance INT NOT NULL, fence BIGINT NOT NULL DEFAULT 0)"
     ));
-    SERVER.sql(&format!("INSERT INTO {account} (id, balance) VALUES (7, 100)"));
-    let client = client(&url).await;
+    server.sql(&format!("INSERT INTO {account} (id, balance) VALUES (7, 100)"));
+    let client = client(db, &url).await;
     let mutex = client.mutex("account/7");
     let write = |balance: u32, token| {
         let fence = fence_sql("fence", token).expect("a plain column");
-        SERVER.sql(&format!(
+        server.sql(&format!(
             "UPDATE {account} SET balance = {balance}, {} WHERE id = 7 AND {}",
             fence.set, fence.when
         ));
@@ -129,9 +124,9 @@ async fn a_late_writer_changes_nothing() {
     write(90, guard.token());
     // The first holder was paused, and wakes up only now.
     write(50, late);
-    assert_eq!(SERVER.sql(&format!("SELECT balance FROM {account}")), "90");
+    assert_eq!(server.sql(&format!("SELECT balance FROM {account}")), "90");
     write(80, guard.token());
-    assert_eq!(SERVER.sql(&format!("SELECT balance FROM {account}")), "80");
+    assert_eq!(server.sql(&format!("SELECT balance FROM {account}")), "80");
     guard.release().await.expect("a release");
 }
 
@@ -144,15 +139,15 @@ impl Inbox for Deaf {
     fn session_gone(&self) {}
 }
 
-async fn session(url: &str) -> Arc<dyn Session> {
+async fn session(db: impl Database, url: &str) -> Arc<dyn Session> {
     let me = Presence { id: SessionId::random().expect("an id"), label: Label::new("me") };
-    open(url).expect("a store").open(me, Arc::new(Deaf)).await.expect("a session")
+    db.open(url).expect("a store").open(me, Arc::new(Deaf)).await.expect("a session")
 }
 
-#[tokio::test]
-async fn a_place_lasts_as_long_as_it_is_renewed() {
-    let url = fresh_url(&SERVER);
-    let (a, b) = (session(&url).await, session(&url).await);
+pub async fn a_place_lasts_as_long_as_it_is_renewed<D: Database>(db: D) {
+    let server = db.server();
+    let url = fresh_url(server);
+    let (a, b) = (session(db, &url).await, session(db, &url).await);
     let ask = |place| Ask {
         name: Name::new("x").expect("a name"),
         id: EntryId::random().expect("an id"),
@@ -178,18 +173,19 @@ async fn a_place_lasts_as_long_as_it_is_renewed() {
     b.close().await.expect("a goodbye");
 }
 
-#[tokio::test]
-async fn whoever_waits_is_woken_and_need_not_look() {
-    let url = fresh_url(&SERVER);
-    let (a, b) = (client(&url).await, client(&url).await);
+pub async fn whoever_waits_is_woken_and_need_not_look<D: Database>(db: D) {
+    let server = db.server();
+    let url = fresh_url(server);
+    let (a, b) = (client(db, &url).await, client(db, &url).await);
     for _ in 0..4 {
         let guard = a.mutex("x").lock().await.expect("a lock");
         let mutex = b.mutex("x");
         let waiter = tokio::spawn(async move { mutex.lock().await });
         // As long as it looks for mail, this shows nothing.
-        let woken = format!("SELECT COUNT(*) FROM {}entries WHERE wake <> 'mail'", prefix_of(&url));
+        let woken =
+            format!("SELECT COUNT(*) FROM {}entries WHERE wake <> 'mail'", prefix_of::<D::Server>(&url));
         eventually("it waits to be woken", || async {
-            let seen = SERVER.sql(&woken);
+            let seen = server.sql(&woken);
             if seen == "1" { Ok(()) } else { Err(seen) }
         })
         .await;
@@ -199,9 +195,9 @@ async fn whoever_waits_is_woken_and_need_not_look() {
     }
 }
 
-#[tokio::test]
-async fn a_lease_that_ended_is_not_renewed_though_nobody_took_the_lock() {
-    let session = session(&fresh_url(&SERVER)).await;
+pub async fn a_lease_that_ended_is_not_renewed_though_nobody_took_the_lock<D: Database>(db: D) {
+    let server = db.server();
+    let session = session(db, &fresh_url(server)).await;
     let (name, id) = (Name::new("x").expect("a name"), EntryId::random().expect("an id"));
     let lease = Lease::Kept(Duration::from_millis(300));
     let (want, place, otherwise) = (Want::Exclusive, Duration::from_secs(5), Otherwise::GoAway);

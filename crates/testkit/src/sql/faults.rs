@@ -1,22 +1,21 @@
 //! Servers that die, connections that break, and many clients at once: nothing is double, nothing is lost, nothing stays.
-//!
-//! The same for every SQL store: `common` says which.
+#![allow(missing_docs)] // Scenarios say by their names what they show.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold_client::{Budget, Client};
-use leasehold_testkit::History;
-use leasehold_testkit::proxy::Proxy;
-use leasehold_testkit::wait::{eventually, soon};
 use tokio::task::{JoinSet, spawn_blocking};
 
-use crate::common::{Server, deadlocks_retried, fresh_url, open, rows_left, start, through};
+use super::{Database, SqlServer, fresh_url, prefix_of};
+use crate::history::History;
+use crate::proxy::Proxy;
+use crate::wait::{eventually, soon};
 
-async fn client(url: &str, budget: Budget) -> Client {
+async fn client(db: impl Database, url: &str, budget: Budget) -> Client {
     let builder = Client::builder().local_queue(budget).default_lease(Duration::from_secs(8));
-    soon("a client", builder.open(open(url).expect("a store"))).await.expect("a client")
+    soon("a client", builder.open(db.open(url).expect("a store"))).await.expect("a client")
 }
 
 /// Counts under a lock, not atomically: only the lock keeps it exact.
@@ -28,11 +27,11 @@ struct Counting {
 }
 
 impl Counting {
-    async fn begin(url: &str, clients: usize, rounds: u64) -> Self {
+    async fn begin(db: impl Database, url: &str, clients: usize, rounds: u64) -> Self {
         let (history, count, mut tasks) = (History::default(), Arc::new(AtomicU64::new(0)), JoinSet::new());
         for n in 0..clients {
             let budget = if n % 2 == 0 { Budget::default() } else { Budget::off() };
-            let client = client(url, budget).await;
+            let client = client(db, url, budget).await;
             for task in 0..2 {
                 let (mutex, history, count) = (client.mutex("x"), history.clone(), count.clone());
                 tasks.spawn(async move {
@@ -70,37 +69,36 @@ impl Counting {
 }
 
 /// Nobody holds and nobody waits, and nothing is left for anybody.
-async fn nothing_is_left(server: &Server, url: &str) {
+async fn nothing_is_left<S: SqlServer>(server: &S, url: &str) {
     eventually("no row is left", || async {
-        let left = rows_left(server, url);
-        if left.trim().chars().all(|c| c == '0' || c.is_whitespace() || c == '|') {
-            Ok(())
-        } else {
-            Err(left)
-        }
+        let prefix = prefix_of::<S>(url);
+        let look = format!(
+            "SELECT (SELECT COUNT(*) FROM {prefix}locks WHERE entry IS NOT NULL OR rest <> 0), \
+             (SELECT COUNT(*) FROM {prefix}entries)"
+        );
+        let left = server.try_sql(&look).unwrap_or_else(|e| e);
+        if left == "0|0" { Ok(()) } else { Err(left) }
     })
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_counter_stays_exact_while_the_server_is_killed_again_and_again() {
-    let server = Arc::new(spawn_blocking(start).await.expect("a server"));
-    let url = fresh_url(&server);
-    let counting = Counting::begin(&url, 4, 30).await;
+pub async fn a_counter_stays_exact_while_the_server_is_killed_again_and_again<D: Database>(db: D) {
+    let server = Arc::new(spawn_blocking(move || db.start()).await.expect("a server"));
+    let url = fresh_url(&*server);
+    let counting = Counting::begin(db, &url, 4, 30).await;
     for part in 1..=3 {
         counting.reaches(part, 4).await;
         let server = server.clone();
         spawn_blocking(move || server.restart()).await.expect("a restart");
     }
     counting.end().await;
-    nothing_is_left(&server, &url).await;
+    nothing_is_left(&*server, &url).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_counter_stays_exact_while_connections_are_ended_by_the_server() {
-    let server = Arc::new(spawn_blocking(start).await.expect("a server"));
-    let url = fresh_url(&server);
-    let counting = Counting::begin(&url, 4, 40).await;
+pub async fn a_counter_stays_exact_while_connections_are_ended_by_the_server<D: Database>(db: D) {
+    let server = Arc::new(spawn_blocking(move || db.start()).await.expect("a server"));
+    let url = fresh_url(&*server);
+    let counting = Counting::begin(db, &url, 4, 40).await;
     for part in 1..=7 {
         counting.reaches(part, 8).await;
         let server = server.clone();
@@ -108,15 +106,14 @@ async fn a_counter_stays_exact_while_connections_are_ended_by_the_server() {
         assert!(ended > 0);
     }
     counting.end().await;
-    nothing_is_left(&server, &url).await;
+    nothing_is_left(&*server, &url).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_counter_stays_exact_through_every_fault_of_the_network() {
-    let server = Arc::new(spawn_blocking(start).await.expect("a server"));
-    let url = format!("{}&timeout=300ms", fresh_url(&server));
+pub async fn a_counter_stays_exact_through_every_fault_of_the_network<D: Database>(db: D) {
+    let server = Arc::new(spawn_blocking(move || db.start()).await.expect("a server"));
+    let url = format!("{}&timeout=300ms", fresh_url(&*server));
     let proxy = Proxy::start(server.address());
-    let counting = Counting::begin(&through(&url, &server, &proxy), 3, 40).await;
+    let counting = Counting::begin(db, &server.through(&url, proxy.address()), 3, 40).await;
     type Begin = fn(&Proxy);
     let faults: [(&str, Begin); 6] = [
         ("cut", Proxy::cut),
@@ -134,14 +131,13 @@ async fn a_counter_stays_exact_through_every_fault_of_the_network() {
         proxy.pass();
     }
     counting.end().await;
-    nothing_is_left(&server, &url).await;
+    nothing_is_left(&*server, &url).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stands_still_delays_and_breaks_nothing() {
-    let server = Arc::new(spawn_blocking(start).await.expect("a server"));
-    let url = format!("{}&timeout=300ms", fresh_url(&server));
-    let counting = Counting::begin(&url, 3, 30).await;
+pub async fn a_server_that_stands_still_delays_and_breaks_nothing<D: Database>(db: D) {
+    let server = Arc::new(spawn_blocking(move || db.start()).await.expect("a server"));
+    let url = format!("{}&timeout=300ms", fresh_url(&*server));
+    let counting = Counting::begin(db, &url, 3, 30).await;
     for part in 1..=3 {
         counting.reaches(part, 4).await;
         server.pause();
@@ -149,7 +145,7 @@ async fn a_server_that_stands_still_delays_and_breaks_nothing() {
         server.resume();
     }
     counting.end().await;
-    nothing_is_left(&server, &url).await;
+    nothing_is_left(&*server, &url).await;
 }
 
 /// How long the crowd hammers; `LEASEHOLD_HAMMER=60` for a whole minute.
@@ -159,14 +155,13 @@ fn hammering() -> Duration {
 }
 
 #[allow(clippy::print_stdout)] // How often something was tried again is for people to read.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixty_four_clients_on_eight_names_see_no_error() {
-    let server = Arc::new(spawn_blocking(start).await.expect("a server"));
-    let url = fresh_url(&server);
+pub async fn sixty_four_clients_on_eight_names_see_no_error<D: Database>(db: D) {
+    let server = Arc::new(spawn_blocking(move || db.start()).await.expect("a server"));
+    let url = fresh_url(&*server);
     let (history, mut tasks) = (History::default(), JoinSet::new());
     let mut clients = Vec::new();
     for _ in 0..64 {
-        clients.push(client(&url, Budget::off()).await);
+        clients.push(client(db, &url, Budget::off()).await);
     }
     let until = Instant::now() + hammering();
     for (n, client) in clients.into_iter().enumerate() {
@@ -192,8 +187,8 @@ async fn sixty_four_clients_on_eight_names_see_no_error() {
     println!(
         "{} locks; tried again: {} after deadlocks, {} because another was faster",
         history.visits(),
-        deadlocks_retried(),
+        db.deadlocks_retried(),
         leasehold_sql::session::retried()
     );
-    nothing_is_left(&server, &url).await;
+    nothing_is_left(&*server, &url).await;
 }

@@ -1,0 +1,47 @@
+//! The one list of the scenarios of SQL stores. What stands here runs on every one of them, by name.
+
+/// Clear errors for bad input, rows that people can read, a late writer that changes nothing.
+#[macro_export]
+macro_rules! sql_promises {
+    ($database:expr) => {
+        $crate::sql_tests! { $database, promises {
+            one_who_may_not_create_tables_is_told_what_to_do
+            tables_that_were_made_by_hand_are_enough
+            missing_tables_are_an_error_where_none_may_be_created
+            tables_of_another_version_are_refused
+            a_database_that_can_only_be_read_says_so
+            a_server_that_is_not_there_is_unavailable_in_time
+            people_can_read_who_holds_and_who_waits
+            a_late_writer_changes_nothing
+            a_place_lasts_as_long_as_it_is_renewed
+            whoever_waits_is_woken_and_need_not_look
+            a_lease_that_ended_is_not_renewed_though_nobody_took_the_lock
+        } }
+    };
+}
+
+/// Servers that die, connections that break, many clients at once.
+#[macro_export]
+macro_rules! sql_faults {
+    ($database:expr) => {
+        $crate::sql_tests! { $database, faults {
+            a_counter_stays_exact_while_the_server_is_killed_again_and_again
+            a_counter_stays_exact_while_connections_are_ended_by_the_server
+            a_counter_stays_exact_through_every_fault_of_the_network
+            a_server_that_stands_still_delays_and_breaks_nothing
+            sixty_four_clients_on_eight_names_see_no_error
+        } }
+    };
+}
+
+/// One `#[test]` for each scenario.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! sql_tests {
+    ($database:expr, $group:ident { $($scenario:ident)* }) => {
+        $(#[test]
+        fn $scenario() {
+            $crate::sql::run($database, stringify!($scenario), $crate::sql::$group::$scenario);
+        })*
+    };
+}

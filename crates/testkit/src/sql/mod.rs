@@ -1,0 +1,97 @@
+//! Scenarios of the SQL stores, on real servers.
+//!
+//! A store says once how it is reached ([`Database`]), and runs each group with one line in a file of its `tests`:
+//!
+//! ```text
+//! leasehold_testkit::sql_faults!(common::Ours);
+//! ```
+//!
+//! # Layout
+//!
+//! - [`promises`]: clear errors for bad input, rows that people can read, a late writer that changes nothing.
+//! - [`faults`]: servers that die, connections that break, many clients at once.
+//! - [`server`]: what a server can be asked for, whatever its make.
+//! - `list`: the names of all scenarios.
+
+pub mod faults;
+mod list;
+pub mod promises;
+pub mod server;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_client::{Budget, Client};
+use leasehold_core::Result;
+use leasehold_core::store::Store;
+use tokio::time::timeout;
+
+use crate::wait::soon;
+
+pub use server::SqlServer;
+
+/// How long a whole scenario may take before it counts as hung.
+const TOO_LONG: Duration = Duration::from_secs(180);
+
+/// A SQL store under test.
+pub trait Database: Copy + Send + Sync + 'static {
+    /// The servers that it runs on.
+    type Server: SqlServer;
+
+    /// The server of the whole test binary. Whoever kills or reconfigures it takes one of its own: [`start`](Database::start).
+    fn server(&self) -> &'static Self::Server;
+
+    /// A server for one scenario alone.
+    fn start(&self) -> Self::Server;
+
+    /// Opens the store at a URL.
+    fn open(&self, url: &str) -> Result<Arc<dyn Store>>;
+
+    /// The statements that create the tables of a URL.
+    fn ddl(&self, url: &str) -> Result<String>;
+
+    /// How many statements of this process were tried again after a deadlock.
+    fn deadlocks_retried(&self) -> u64;
+}
+
+/// Runs one scenario to its end.
+pub fn run<D: Database, Fut>(database: D, scenario: &str, body: fn(D) -> Fut)
+where
+    Fut: Future<Output = ()>,
+{
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = threads.expect("a runtime");
+    let ended = runtime.block_on(async { timeout(TOO_LONG, body(database)).await });
+    assert!(ended.is_ok(), "{scenario} hangs");
+    runtime.shutdown_timeout(Duration::from_secs(1));
+}
+
+/// Tables of its own for a scenario: a URL with a prefix that no other one has.
+pub fn fresh_url(server: &impl SqlServer) -> String {
+    format!("{}?prefix={}&pool=2", server.url(), fresh_prefix())
+}
+
+/// What no other tables' names begin with.
+pub fn fresh_prefix() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("t{}_{}_", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// What the tables of a URL begin with, as a user of the server says it who is not in the database of the locks.
+pub fn prefix_of<S: SqlServer>(url: &str) -> String {
+    let prefix = url.split(['?', '&']).find_map(|part| part.strip_prefix("prefix=")).expect("a prefix");
+    format!("{}{prefix}", S::DATABASE)
+}
+
+/// A client whose every claim is an entry of its own at the store, or why there is none.
+pub async fn try_client(database: impl Database, url: &str) -> Result<Client> {
+    let builder = Client::builder().local_queue(Budget::off());
+    soon("an answer", builder.open(database.open(url)?)).await
+}
+
+/// A client whose every claim is an entry of its own at the store.
+pub async fn client(database: impl Database, url: &str) -> Client {
+    try_client(database, url).await.expect("a client")
+}

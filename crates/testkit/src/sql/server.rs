@@ -1,0 +1,154 @@
+//! What a SQL server can be asked for, whatever its make.
+
+use std::net::SocketAddr;
+
+use crate::servers::{MariaDb, Postgres};
+
+/// A running server with a superuser who needs no password.
+pub trait SqlServer: Send + Sync + 'static {
+    /// What stands before the names of tables for whoever is not in the database of the locks.
+    const DATABASE: &'static str;
+
+    /// Where the superuser finds the locks.
+    fn url(&self) -> String;
+
+    /// The address it answers on.
+    fn address(&self) -> SocketAddr;
+
+    /// Runs statements as the superuser: the rows as lines, columns separated by `|`. Panics if they fail.
+    fn sql(&self, statements: &str) -> String;
+
+    /// The same, for what may fail.
+    fn try_sql(&self, statements: &str) -> Result<String, String>;
+
+    /// Runs the statements that create tables, where the locks are.
+    fn apply(&self, ddl: &str) {
+        let database = Self::DATABASE.trim_end_matches('.');
+        self.sql(&if database.is_empty() { ddl.to_owned() } else { format!("USE {database}; {ddl}") });
+    }
+
+    /// Ends all connections but the one that asks. Tells how many there were.
+    fn kill_backends(&self) -> u32;
+
+    /// Kills it, and starts it again with the data that it left on disk.
+    fn restart(&self);
+
+    /// Stops its clock.
+    fn pause(&self);
+
+    /// Lets it go on.
+    fn resume(&self);
+
+    /// Adds a user, with the password `secret`, who may use all tables that are there, and create none.
+    fn add_user(&self, name: &str);
+
+    /// Adds a user, with the password `secret`, who can only read.
+    fn add_reader(&self, name: &str);
+
+    /// The URL of the superuser, for another one.
+    fn for_user(&self, url: &str, name: &str) -> String {
+        let (scheme, rest) = url.split_once("://").expect("a URL");
+        let (_, place) = rest.split_once('@').expect("a user");
+        format!("{scheme}://{name}:secret@{place}")
+    }
+
+    /// The same place, reached at another address.
+    fn through(&self, url: &str, address: SocketAddr) -> String {
+        url.replace(&self.address().to_string(), &address.to_string())
+    }
+}
+
+impl SqlServer for Postgres {
+    const DATABASE: &'static str = "";
+
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn address(&self) -> SocketAddr {
+        (**self).address()
+    }
+
+    fn sql(&self, statements: &str) -> String {
+        self.sql(statements)
+    }
+
+    fn try_sql(&self, statements: &str) -> Result<String, String> {
+        self.try_sql(statements)
+    }
+
+    fn kill_backends(&self) -> u32 {
+        self.kill_backends()
+    }
+
+    fn restart(&self) {
+        self.restart();
+    }
+
+    fn pause(&self) {
+        self.pause();
+    }
+
+    fn resume(&self) {
+        self.resume();
+    }
+
+    fn add_user(&self, name: &str) {
+        self.sql(&format!(
+            "REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE {name} LOGIN PASSWORD 'secret'; \
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {name}"
+        ));
+    }
+
+    fn add_reader(&self, name: &str) {
+        self.sql(&format!(
+            "CREATE ROLE {name} LOGIN SUPERUSER PASSWORD 'secret'; ALTER ROLE {name} SET default_transaction_read_only = on"
+        ));
+    }
+}
+
+impl SqlServer for MariaDb {
+    const DATABASE: &'static str = "locks.";
+
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn address(&self) -> SocketAddr {
+        (**self).address()
+    }
+
+    fn sql(&self, statements: &str) -> String {
+        self.sql(statements).replace('\t', "|")
+    }
+
+    fn try_sql(&self, statements: &str) -> Result<String, String> {
+        self.try_sql(statements).map(|rows| rows.replace('\t', "|"))
+    }
+
+    fn kill_backends(&self) -> u32 {
+        self.kill_backends()
+    }
+
+    fn restart(&self) {
+        (**self).restart();
+    }
+
+    fn pause(&self) {
+        (**self).pause();
+    }
+
+    fn resume(&self) {
+        (**self).resume();
+    }
+
+    fn add_user(&self, name: &str) {
+        self.sql(&format!(
+            "CREATE USER {name} IDENTIFIED BY 'secret'; GRANT SELECT, INSERT, UPDATE, DELETE ON locks.* TO {name}"
+        ));
+    }
+
+    fn add_reader(&self, name: &str) {
+        self.sql(&format!("CREATE USER {name} IDENTIFIED BY 'secret'; GRANT SELECT ON locks.* TO {name}"));
+    }
+}
