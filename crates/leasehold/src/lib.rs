@@ -27,6 +27,7 @@
 //! - `connect`: from a URL to a client.
 //! - `stores`: the one list of stores. Features pick them: `file`, `memory` (both on by default).
 //! - [`schema()`]: the tables of SQL stores, for those who create them by hand.
+//! - `sql`: what SQL databases offer besides: fencing and locks in the user's own transactions (features `mysql` and `postgres`).
 //! - [`doctor()`]: a look at a store before it is trusted.
 //! - [`blocking`]: the same words for threads.
 //! - Everything else is `leasehold-client` and `leasehold-core`, re-exported.
@@ -36,6 +37,8 @@ pub mod blocking;
 mod connect;
 mod doctor;
 mod schema;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod sql;
 mod stores;
 
 pub use connect::{connect, connect_with, open_store};
@@ -45,4 +48,6 @@ pub use leasehold_core::doctor::{Finding, Grade};
 pub use leasehold_core::traits::Death;
 pub use leasehold_core::url::redact;
 pub use schema::schema;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub use sql::{FenceSql, TransactionLock, TransactionLocks, fence_sql, transaction_locks};
 pub use stores::stores;

@@ -18,6 +18,7 @@
 //! - `wake`: what a session knows of its entries, and whom it tells.
 //! - `postman`: fetches what was left for a session.
 //! - [`fence`]: statements that refuse a late writer.
+//! - [`transaction`]: locks that end with the user's own transaction.
 //! - [`options`]: what the URLs of SQL stores have in common.
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod options;
 mod postman;
 pub mod row;
 pub mod session;
+pub mod transaction;
 mod wake;
 
 pub use backend::{Backend, Bell, Entering, Kept, Loaded, Lock};
@@ -38,6 +40,7 @@ pub use letter::Letter;
 pub use options::Options;
 pub use row::{Cell, Row};
 pub use session::SqlSession;
+pub use transaction::{TransactionLock, TransactionLocks};
 pub use wake::Ears;
 
 use leasehold_core::queue::Policy;

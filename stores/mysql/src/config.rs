@@ -74,6 +74,13 @@ impl Config {
     pub(crate) fn table(&self, name: &str) -> String {
         format!("{}{name}", self.options.prefix)
     }
+
+    /// The name of a table for whoever is in another database.
+    pub(crate) fn qualified(&self, name: &str) -> String {
+        // There is one: a URL without is refused.
+        let database = self.server.db_name().unwrap_or_default().replace('`', "``");
+        format!("`{database}`.{}", self.table(name))
+    }
 }
 
 /// Reads what says where the server is. What the parser complains of is not shown: there may be a password in it.

@@ -15,6 +15,7 @@
 //! - `sql`: values as they are written in statements, and what comes back.
 //! - `wake`: the doorbell.
 //! - `mailbox`: what was left for a session.
+//! - `transaction`: locks that end with the user's own transaction.
 //! - `doctor`: what the store can find out about its database.
 //! - `wire`: connections, each owned by a task.
 //! - `trouble`: what errors of the server mean.
@@ -29,12 +30,14 @@ mod sql;
 mod state;
 pub mod store;
 pub mod traits;
+mod transaction;
 mod trouble;
 mod wake;
 mod wire;
 
 pub use config::Config;
 pub use leasehold_sql::fence::{FenceSql, fence_sql};
+pub use leasehold_sql::{TransactionLock, TransactionLocks};
 pub use store::{MySql, SCHEMES, open};
 pub use traits::TRAITS;
 pub use trouble::deadlocks_retried;

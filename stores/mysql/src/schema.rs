@@ -18,7 +18,8 @@ const FREE: &str = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 /// The statements that create the tables of the store at this URL: for whoever may not let programs create tables.
 pub fn ddl(url: StoreUrl) -> Result<String> {
     let config = Config::from_url(url)?;
-    Ok(tables(&config).into_iter().chain([view(&config)]).map(|statement| statement + ";\n").collect())
+    let all = tables(&config).into_iter().chain([slots(&config.table("slots")), view(&config)]);
+    Ok(all.map(|statement| statement + ";\n").collect())
 }
 
 /// The statements that create the tables.
@@ -90,6 +91,23 @@ CREATE TABLE IF NOT EXISTS {} (version BIGINT NOT NULL PRIMARY KEY) ENGINE=InnoD
         ),
         format!("INSERT IGNORE INTO {} VALUES ({VERSION})", table("schema")),
     ]
+}
+
+/// How many rows there are to lock for transactions: 4 to the power of 7.
+pub(crate) const SLOTS: u64 = 16_384;
+
+/// The statement that creates the rows that transactions lock. Only they need them, so the store itself does not create them.
+pub(crate) fn slots(table: &str) -> String {
+    let digits =
+        (0..7).map(|place| format!("d{place}.n * {}", 4_u64.pow(place))).collect::<Vec<_>>().join(" + ");
+    let four = "(SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3)";
+    let from = (0..7).map(|place| format!("{four} d{place}")).collect::<Vec<_>>().join(",\n  ");
+    format!(
+        "-- Rows to lock for transactions that take a lock of their own. They are never written again.
+CREATE TABLE IF NOT EXISTS {table} (slot INT NOT NULL PRIMARY KEY) ENGINE=InnoDB AS
+SELECT {digits} AS slot FROM
+  {from}"
+    )
 }
 
 /// The statement that creates what people look at. The store itself does without.

@@ -3,3 +3,4 @@
 mod common;
 
 leasehold_testkit::sql_promises!(common::Single);
+leasehold_testkit::sql_fencing!(common::Single);

@@ -14,6 +14,7 @@
 //! - `state`: the statements that read and write a lock.
 //! - `sql`: statements with their values.
 //! - `wake`: LISTEN and NOTIFY.
+//! - `transaction`: locks that end with the user's own transaction.
 //! - `doctor`: what the store can find out about its database.
 //! - `wire`: connections. `tls` encrypts them.
 //! - `trouble`: what errors of the server mean.
@@ -28,12 +29,14 @@ mod state;
 pub mod store;
 mod tls;
 pub mod traits;
+mod transaction;
 mod trouble;
 mod wake;
 mod wire;
 
 pub use config::Config;
 pub use leasehold_sql::fence::{FenceSql, fence_sql};
+pub use leasehold_sql::{TransactionLock, TransactionLocks};
 pub use store::{Postgres, SCHEMES, open};
 pub use traits::TRAITS;
 pub use trouble::deadlocks_retried;

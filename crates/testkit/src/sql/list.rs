@@ -34,6 +34,35 @@ macro_rules! sql_faults {
     };
 }
 
+/// The statements of the page about fencing.
+#[macro_export]
+macro_rules! sql_fencing {
+    ($database:expr) => {
+        $crate::sql_tests! { $database, fencing {
+            a_column_beside_the_data_refuses_a_late_writer
+            an_insert_or_replace_refuses_a_late_writer
+            a_fence_of_its_own_guards_a_whole_transaction
+        } }
+    };
+}
+
+/// Locks that end with the user's own transaction.
+#[macro_export]
+macro_rules! sql_transactions {
+    ($database:expr) => {
+        $crate::sql_tests! { $database, transactions {
+            a_counter_in_a_table_stays_exact
+            the_lock_ends_with_the_commit_the_rollback_and_the_connection
+            whoever_waits_gets_in_when_the_other_commits
+            names_are_told_apart_whatever_their_case_and_length
+            a_prefix_has_locks_of_its_own
+            it_is_another_lock_than_a_mutex_of_that_name
+            many_names_in_one_order_never_deadlock
+            the_setup_can_be_repeated_while_a_lock_is_held
+        } }
+    };
+}
+
 /// One `#[test]` for each scenario.
 #[doc(hidden)]
 #[macro_export]

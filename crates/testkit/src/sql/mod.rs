@@ -9,23 +9,29 @@
 //! # Layout
 //!
 //! - [`promises`]: clear errors for bad input, rows that people can read, a late writer that changes nothing.
+//! - [`fencing`]: the statements of `docs/fencing.md`.
+//! - [`transactions`]: locks that end with the user's own transaction.
 //! - [`faults`]: servers that die, connections that break, many clients at once.
 //! - [`server`]: what a server can be asked for, whatever its make.
 //! - `list`: the names of all scenarios.
 
 pub mod faults;
+pub mod fencing;
 mod list;
 pub mod promises;
 pub mod server;
+pub mod transactions;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use leasehold_client::{Budget, Client};
 use leasehold_core::Result;
-use leasehold_core::store::Store;
+use leasehold_core::store::{Pending, Store};
+use leasehold_sql::TransactionLocks;
 use tokio::time::timeout;
 
 use crate::wait::soon;
@@ -52,8 +58,29 @@ pub trait Database: Copy + Send + Sync + 'static {
     /// The statements that create the tables of a URL.
     fn ddl(&self, url: &str) -> Result<String>;
 
+    /// Locks in the user's own transactions.
+    fn transaction_locks(&self, url: &str) -> Result<TransactionLocks>;
+
+    /// Connects to the database of a URL as a user's own program does.
+    fn connect(&self, url: &str) -> Pending<Box<dyn Link>>;
+
     /// How many statements of this process were tried again after a deadlock.
     fn deadlocks_retried(&self) -> u64;
+}
+
+/// A connection of a user's own program, with a driver of its own.
+pub trait Link: Send {
+    /// Runs a statement: what came of it, or what the database said.
+    fn run<'a>(&'a mut self, statement: &'a str) -> BoxFuture<'a, Result<Ran, String>>;
+}
+
+/// What a statement did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Ran {
+    /// The rows that it found, columns separated by `|`.
+    pub rows: Vec<String>,
+    /// How many rows it changed.
+    pub changed: u64,
 }
 
 /// Runs one scenario to its end.

@@ -9,6 +9,12 @@ pub trait SqlServer: Send + Sync + 'static {
     /// What stands before the names of tables for whoever is not in the database of the locks.
     const DATABASE: &'static str;
 
+    /// The statement that tells a connection its own number.
+    const OWN_ID: &'static str;
+
+    /// Whether it knows `UPDATE … RETURNING` and `ON CONFLICT`.
+    const RETURNING: bool;
+
     /// Where the superuser finds the locks.
     fn url(&self) -> String;
 
@@ -26,6 +32,9 @@ pub trait SqlServer: Send + Sync + 'static {
         let database = Self::DATABASE.trim_end_matches('.');
         self.sql(&if database.is_empty() { ddl.to_owned() } else { format!("USE {database}; {ddl}") });
     }
+
+    /// Ends the connection with this number.
+    fn kill_backend(&self, id: &str);
 
     /// Ends all connections but the one that asks. Tells how many there were.
     fn kill_backends(&self) -> u32;
@@ -60,6 +69,8 @@ pub trait SqlServer: Send + Sync + 'static {
 
 impl SqlServer for Postgres {
     const DATABASE: &'static str = "";
+    const OWN_ID: &'static str = "SELECT pg_backend_pid()";
+    const RETURNING: bool = true;
 
     fn url(&self) -> String {
         self.url()
@@ -75,6 +86,10 @@ impl SqlServer for Postgres {
 
     fn try_sql(&self, statements: &str) -> Result<String, String> {
         self.try_sql(statements)
+    }
+
+    fn kill_backend(&self, id: &str) {
+        self.sql(&format!("SELECT pg_terminate_backend({id})"));
     }
 
     fn kill_backends(&self) -> u32 {
@@ -109,6 +124,8 @@ impl SqlServer for Postgres {
 
 impl SqlServer for MariaDb {
     const DATABASE: &'static str = "locks.";
+    const OWN_ID: &'static str = "SELECT CONNECTION_ID()";
+    const RETURNING: bool = false;
 
     fn url(&self) -> String {
         self.url()
@@ -124,6 +141,10 @@ impl SqlServer for MariaDb {
 
     fn try_sql(&self, statements: &str) -> Result<String, String> {
         self.try_sql(statements).map(|rows| rows.replace('\t', "|"))
+    }
+
+    fn kill_backend(&self, id: &str) {
+        self.sql(&format!("KILL {id}"));
     }
 
     fn kill_backends(&self) -> u32 {

@@ -1,14 +1,18 @@
 //! Where the stores under test come from: one server for a whole test binary, tables of its own for each test.
 #![allow(dead_code)] // Each binary uses its part of it.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 
-use leasehold_core::Result;
 use leasehold_core::store::{Pending, Store, ready};
 use leasehold_core::url::StoreUrl;
+use leasehold_core::{Error, Kind, Result};
+use leasehold_postgres::TransactionLocks;
 use leasehold_testkit::servers::{PgBouncer, Postgres, PostgresOptions};
-use leasehold_testkit::sql::{Database, fresh_prefix};
+use leasehold_testkit::sql::{Database, Link, Ran, fresh_prefix};
 use leasehold_testkit::{Bed, Place};
+use tokio_postgres::SimpleQueryMessage;
 
 /// One server for the whole binary.
 pub(crate) static SERVER: LazyLock<Postgres> = LazyLock::new(|| Postgres::start(PostgresOptions::new()));
@@ -32,6 +36,7 @@ fn place(url: &str) -> Result<Place> {
 pub(crate) struct Direct;
 
 /// Behind the pooler.
+#[derive(Clone, Copy)]
 pub(crate) struct Pooled;
 
 macro_rules! bed {
@@ -51,26 +56,78 @@ macro_rules! bed {
 bed!(Direct, SERVER);
 bed!(Pooled, POOLER);
 
-impl Database for Direct {
-    type Server = Postgres;
+macro_rules! database {
+    ($database:ident, $reached:expr) => {
+        impl Database for $database {
+            type Server = Postgres;
 
-    fn server(&self) -> &'static Postgres {
-        &SERVER
-    }
+            fn server(&self) -> &'static Postgres {
+                &SERVER
+            }
 
-    fn start(&self) -> Postgres {
-        Postgres::start(PostgresOptions::new())
-    }
+            fn start(&self) -> Postgres {
+                Postgres::start(PostgresOptions::new())
+            }
 
-    fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
-        open(url)
-    }
+            fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
+                open(url)
+            }
 
-    fn ddl(&self, url: &str) -> Result<String> {
-        leasehold_postgres::schema::ddl(StoreUrl::parse(url)?)
-    }
+            fn ddl(&self, url: &str) -> Result<String> {
+                leasehold_postgres::schema::ddl(StoreUrl::parse(url)?)
+            }
 
-    fn deadlocks_retried(&self) -> u64 {
-        leasehold_postgres::deadlocks_retried()
+            fn transaction_locks(&self, url: &str) -> Result<TransactionLocks> {
+                Ok(leasehold_postgres::Config::parse(url)?.transaction_locks())
+            }
+
+            fn connect(&self, url: &str) -> Pending<Box<dyn Link>> {
+                let reached: fn(&str) -> String = $reached;
+                Box::pin(connect(reached(url)))
+            }
+
+            fn deadlocks_retried(&self) -> u64 {
+                leasehold_postgres::deadlocks_retried()
+            }
+        }
+    };
+}
+
+database!(Direct, |url| url.to_owned());
+// Servers of one test alone have no pooler before them.
+database!(Pooled, |url| url.replace(&SERVER.address().to_string(), &POOLER.address().to_string()));
+
+/// A connection as a user's own program has it.
+async fn connect(url: String) -> Result<Box<dyn Link>> {
+    let place = url.split('?').next().unwrap_or(&url);
+    let connected = tokio_postgres::connect(place, tokio_postgres::NoTls).await;
+    let (client, connection) =
+        connected.map_err(|e| Error::new(Kind::Unavailable, "no connection").because(e))?;
+    tokio::spawn(connection);
+    Ok(Box::new(Own(client)))
+}
+
+struct Own(tokio_postgres::Client);
+
+impl Link for Own {
+    fn run<'a>(
+        &'a mut self,
+        statement: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Result<Ran, String>> + Send + 'a>> {
+        Box::pin(async move {
+            let mut ran = Ran::default();
+            for message in self.0.simple_query(statement).await.map_err(|e| e.to_string())? {
+                match message {
+                    SimpleQueryMessage::Row(row) => {
+                        let cells: Vec<&str> =
+                            (0..row.len()).map(|at| row.get(at).unwrap_or_default()).collect();
+                        ran.rows.push(cells.join("|"));
+                    }
+                    SimpleQueryMessage::CommandComplete(rows) => ran.changed = rows,
+                    _ => {}
+                }
+            }
+            Ok(ran)
+        })
     }
 }
