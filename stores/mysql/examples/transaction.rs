@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
+use std::time::Duration;
 
 use leasehold_mysql::{Config, TransactionLock};
 use mysql_async::prelude::Queryable;
@@ -57,6 +58,8 @@ async fn book(own: &mut Conn, lock: &TransactionLock, customer: u32) -> Outcome<
     let taken: Option<u32> =
         transaction.query_first("SELECT COUNT(*) FROM example_bookings WHERE show_id = 7").await?;
     let free = taken < Some(SEATS);
+    // The customer thinks it over. Others count meanwhile, if they can.
+    tokio::time::sleep(Duration::from_millis(10)).await;
     if free {
         transaction.exec_drop("INSERT INTO example_bookings VALUES (7, ?)", (customer,)).await?;
     }

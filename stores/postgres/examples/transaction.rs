@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
+use std::time::Duration;
 
 use leasehold_postgres::{Config, TransactionLock};
 use tokio_postgres::{Client, NoTls};
@@ -47,6 +48,8 @@ async fn book(own: &mut Client, lock: &TransactionLock, customer: i32) -> Outcom
     transaction.execute(&lock.wait, &[]).await?;
     let taken = transaction.query_one("SELECT count(*) FROM example_bookings WHERE show_id = 7", &[]).await?;
     let free = taken.get::<_, i64>(0) < SEATS;
+    // The customer thinks it over. Others count meanwhile, if they can.
+    tokio::time::sleep(Duration::from_millis(10)).await;
     if free {
         transaction.execute("INSERT INTO example_bookings VALUES (7, $1)", &[&customer]).await?;
     }
