@@ -19,12 +19,14 @@
 //! - `postman`: fetches what was left for a session.
 //! - [`fence`]: statements that refuse a late writer.
 //! - [`transaction`]: locks that end with the user's own transaction.
+//! - [`doctor`]: what the doctors of SQL stores say alike.
 //! - [`options`]: what the URLs of SQL stores have in common.
 #![forbid(unsafe_code)]
 
 pub mod backend;
 pub mod change;
 mod desk;
+pub mod doctor;
 pub mod fence;
 pub mod letter;
 pub mod options;

@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use leasehold_core::Result;
 use leasehold_core::clock::wall_micros;
-use leasehold_core::doctor::{Finding, Grade, time};
+use leasehold_core::doctor::{Finding, Grade};
+use leasehold_sql::doctor::{Findings, TABLES, Table, clock_off};
 
 use crate::config::Config;
 use crate::sql::Values;
 use crate::wake::hears;
 use crate::wire::Wire;
-
-/// A clock that is further off than this is worth a word: tokens come from it.
-const CLOCK_OFF: Duration = Duration::from_secs(2);
 
 /// The oldest version that is tested for.
 const OLDEST: i64 = 120_000;
@@ -27,9 +25,10 @@ struct Facts {
     fsync: bool,
     waits_for_disk: bool,
     standbys: i64,
+    waits_for_standbys: bool,
     isolation: String,
     deadlocks: i64,
-    tables: bool,
+    tables: Vec<Table>,
     listens: bool,
     clock_off: Duration,
 }
@@ -43,23 +42,18 @@ pub(crate) async fn examine(config: Arc<Config>) -> Result<Vec<Finding>> {
 }
 
 async fn collect(wire: &Arc<Wire>) -> Result<Facts> {
-    let mut values = Values::default();
-    let table = values.text(wire.config().table("locks"));
     let before = wall_micros();
     let rows = wire
         .run(
-            &format!(
-                "SELECT current_setting('server_version_num'), pg_is_in_recovery()::text, \
+            "SELECT current_setting('server_version_num'), pg_is_in_recovery()::text, \
                  current_setting('transaction_read_only'), current_setting('fsync'), current_setting('synchronous_commit'), \
                  (SELECT count(*) FROM pg_stat_replication)::text, current_setting('default_transaction_isolation'), \
                  coalesce((SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()), 0)::text, \
-                 (to_regclass({table}) IS NOT NULL)::text, \
-                 (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text"
-            ),
-            &values,
+                 (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text, \
+                 current_setting('synchronous_standby_names')",
+            &Values::default(),
         )
         .await?;
-    let middle = before + (wall_micros() - before) / 2;
     let text = |at: usize| {
         let found = rows.first().and_then(|row| row.try_get(at).ok()).flatten();
         found.unwrap_or_default().to_owned()
@@ -72,22 +66,64 @@ async fn collect(wire: &Arc<Wire>) -> Result<Facts> {
         fsync: text(3) == "on",
         waits_for_disk: text(4) != "off",
         standbys: number(5),
+        waits_for_standbys: !text(9).is_empty(),
         isolation: text(6),
         deadlocks: number(7),
-        tables: text(8) == "true",
+        clock_off: clock_off(before, number(8)),
+        tables: tables(wire).await?,
         listens: hears(wire).await.unwrap_or(false),
-        clock_off: Duration::from_micros(number(9).unsigned_abs().abs_diff(middle)),
     })
 }
 
+/// The tables, their keys, and what the user may do with them.
+async fn tables(wire: &Wire) -> Result<Vec<Table>> {
+    let config = wire.config();
+    let mut tables = Vec::new();
+    for name in TABLES {
+        let key = match name {
+            "entries" => "entries_line",
+            "mail" => "mail_session",
+            _ => "",
+        };
+        let mut values = Values::default();
+        let whole = config.table(name);
+        let (table, index) = (values.text(whole.clone()), values.text(config.table(key)));
+        let rows = wire
+            .run(
+                &format!(
+                    "SELECT r.id IS NOT NULL, \
+                     NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = r.id AND i.indisprimary AND i.indisvalid), \
+                     to_regclass({index}) IS NULL, \
+                     array(SELECT w.what FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) w(what) \
+                       WHERE NOT has_table_privilege(r.id, w.what)) \
+                     FROM (SELECT to_regclass({table})::oid AS id) r"
+                ),
+                &values,
+            )
+            .await?;
+        let flag = |at| rows.first().is_some_and(|row| row.try_get(at).unwrap_or(false));
+        let there = flag(0);
+        let denied = rows.first().and_then(|row| row.try_get(3).ok()).unwrap_or_default();
+        tables.push(Table {
+            name: whole,
+            there,
+            no_primary_key: there && flag(1),
+            missing_keys: if there && !key.is_empty() && flag(2) {
+                vec![config.table(key)]
+            } else {
+                Vec::new()
+            },
+            // Nobody but the one who creates the tables writes their version.
+            missing_rights: if there && name != "schema" { denied } else { Vec::new() },
+        });
+    }
+    Ok(tables)
+}
+
 fn grade(facts: &Facts) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let mut say = |good: bool, bad: Grade, check, what: String, why: &str, fix: &str| {
-        let finding = Finding::new(if good { Grade::Good } else { bad }, check, what, why);
-        found.push(if good { finding } else { finding.fix(fix) });
-    };
+    let mut found = Findings::default();
     let (major, minor) = (facts.version / 10_000, facts.version % 10_000);
-    say(
+    found.say(
         facts.version >= OLDEST,
         Grade::Danger,
         "version",
@@ -95,7 +131,7 @@ fn grade(facts: &Facts) -> Vec<Finding> {
         "the statements need PostgreSQL 12 or newer",
         "upgrade the server",
     );
-    say(
+    found.say(
         !facts.standby && !facts.read_only,
         Grade::Danger,
         "writable",
@@ -105,12 +141,11 @@ fn grade(facts: &Facts) -> Vec<Finding> {
             "can only be read"
         } else {
             "can be written"
-        }
-        .to_owned(),
+        },
         "a lock is a row that is written",
         "connect to the primary, or name all hosts and add target_session_attrs=read-write",
     );
-    say(
+    found.say(
         facts.fsync,
         Grade::Danger,
         "fsync",
@@ -118,7 +153,7 @@ fn grade(facts: &Facts) -> Vec<Finding> {
         "without it a crash of the machine can lose or damage the tables",
         "set fsync = on",
     );
-    say(
+    found.say(
         facts.waits_for_disk,
         Grade::Warning,
         "synchronous commit",
@@ -126,15 +161,19 @@ fn grade(facts: &Facts) -> Vec<Finding> {
         "a crash can lose the newest grants, and a second holder gets in (its token is higher)",
         "ALTER ROLE … SET synchronous_commit = on for the user of the locks",
     );
-    say(
-        facts.standbys == 0 || facts.waits_for_disk,
+    found.say(
+        facts.standbys == 0 || facts.waits_for_standbys,
         Grade::Note,
         "standbys",
-        format!("{} standbys", facts.standbys),
+        match (facts.standbys, facts.waits_for_standbys) {
+            (0, _) => "no standbys".to_owned(),
+            (count, true) => format!("{count} standbys; commits wait for them"),
+            (count, false) => format!("{count} standbys; no commit waits for them"),
+        },
         "one that takes over without the newest commits gives held locks away",
-        "use synchronous replication, and fencing in any case",
+        "set synchronous_standby_names, and use fencing in any case",
     );
-    say(
+    found.say(
         facts.isolation == "read committed",
         Grade::Note,
         "isolation",
@@ -142,42 +181,32 @@ fn grade(facts: &Facts) -> Vec<Finding> {
         "a stricter level makes the database roll statements back, which are then tried again",
         "ALTER ROLE … SET default_transaction_isolation = 'read committed' for the user of the locks",
     );
-    say(
-        facts.listens,
-        Grade::Warning,
-        "wake-up",
-        if facts.listens {
-            "LISTEN hears"
-        } else {
-            "LISTEN hears nothing: a pooler in transaction mode stands in between"
-        }
-        .to_owned(),
-        "without it, clients look for letters every 10 to 100 ms while they wait",
-        "connect past the pooler, or use its session mode for the locks",
-    );
-    say(
-        facts.clock_off <= CLOCK_OFF,
-        Grade::Warning,
-        "clock",
-        format!("the database's clock is {} from ours", time(facts.clock_off)),
-        "tokens start from it: if it goes back by more than a day, they may too",
-        "let both follow a time server",
-    );
-    say(
-        facts.tables,
-        Grade::Note,
-        "tables",
-        if facts.tables { "the tables are there" } else { "there are no tables yet" }.to_owned(),
-        "they are created by the first client that may",
-        "create them with what `leasehold schema postgres` prints, if no client may",
-    );
-    found.push(Finding::new(
+    // Nobody can listen on a standby, and nobody needs to.
+    if !facts.standby {
+        found.say(
+            facts.listens,
+            Grade::Warning,
+            "wake-up",
+            if facts.listens {
+                "LISTEN hears"
+            } else {
+                "LISTEN hears nothing: a pooler in transaction mode stands in between"
+            },
+            "without it, clients look for letters every 10 to 100 ms while they wait",
+            "connect past the pooler, or use its session mode for the locks",
+        );
+    }
+    found.clock(facts.clock_off);
+    found.tables(&facts.tables, "postgres");
+    found.say(
+        true,
         Grade::Good,
         "deadlocks",
         format!("{} deadlocks in this database since its statistics began", facts.deadlocks),
         "those of lock statements are tried again",
-    ));
-    found
+        "",
+    );
+    found.list()
 }
 
 #[cfg(test)]
@@ -190,10 +219,11 @@ mod tests {
         read_only: false,
         fsync: true,
         waits_for_disk: true,
-        standbys: 1,
+        standbys: 0,
+        waits_for_standbys: false,
         isolation: String::new(),
         deadlocks: 3,
-        tables: true,
+        tables: Vec::new(),
         listens: true,
         clock_off: Duration::from_millis(3),
     };
@@ -219,7 +249,9 @@ mod tests {
         assert_eq!(worst(|f| f.waits_for_disk = false), (Grade::Warning, "synchronous commit"));
         assert_eq!(worst(|f| f.listens = false), (Grade::Warning, "wake-up"));
         assert_eq!(worst(|f| f.clock_off = Duration::from_secs(60)), (Grade::Warning, "clock"));
+        assert_eq!(worst(|f| f.standbys = 1), (Grade::Note, "standbys"));
+        assert_eq!(worst(|f| (f.standbys, f.waits_for_standbys) = (1, true)).0, Grade::Good);
         assert_eq!(worst(|f| f.isolation = "serializable".to_owned()), (Grade::Note, "isolation"));
-        assert_eq!(worst(|f| f.tables = false), (Grade::Note, "tables"));
+        assert_eq!(worst(|f| f.tables = vec![Table::default()]), (Grade::Note, "tables"));
     }
 }

@@ -11,6 +11,7 @@
 //! - `requests`: somebody asks for the lock back.
 //! - `views`: `ls`, `show`, `watch`, `release`, `stores`, `completions`, `man`; closed pipes; colours.
 //! - `doctor`: what is found about a store, and what that means for the exit code.
+//! - `sql`: the tables of SQL stores made by hand, and what is found about real databases.
 //! - `terminal`: what differs on a terminal.
 //! - `crowd`: many at once: exact counts, kills, mixed claims.
 
@@ -21,6 +22,7 @@ mod house;
 mod loss;
 mod requests;
 mod running;
+mod sql;
 mod terminal;
 mod usage;
 mod views;

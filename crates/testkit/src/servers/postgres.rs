@@ -8,6 +8,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use super::certificates::Certificates;
+use super::poll::until;
 use super::process::{Process, Program};
 use super::unprivileged::{children, preamble, run, signal_all, wait_until_gone};
 
@@ -66,7 +67,7 @@ impl PostgresOptions {
     }
 
     /// The first start makes the data; the program then becomes the server, under the same process id.
-    fn script(&self, bin: &str, certificates: Option<&Certificates>) -> String {
+    fn script(&self, bin: &str, fill: &str, certificates: Option<&Certificates>) -> String {
         let mut script = String::new();
         if let Some(made) = certificates {
             let (cert, key) = (made.server(), made.server_key());
@@ -76,7 +77,7 @@ impl PostgresOptions {
         }
         script += &preamble("postgres");
         script += &format!(
-            "[ -d db ] || $as_user '{bin}/initdb' -D db -U postgres --auth=trust --no-sync -E UTF8 --locale=C.UTF-8\n\
+            "[ -d db ] || $as_user '{bin}/'{fill}\n\
              cp '{{folder}}/postgresql.conf' db/postgresql.conf\n\
              exec $as_user '{bin}/postgres' -D '{{folder}}/data/db'\n"
         );
@@ -102,6 +103,32 @@ impl Deref for Postgres {
 impl Postgres {
     /// Starts a server and waits until it answers.
     pub fn start(options: PostgresOptions) -> Postgres {
+        Postgres::launch(options, "initdb -D db -U postgres --auth=trust --no-sync -E UTF8 --locale=C.UTF-8")
+    }
+
+    /// Starts a standby of a server: it has all data, gets all changes, and can only be read until it is [promoted](Postgres::promote).
+    pub fn standby_of(primary: &Postgres, options: PostgresOptions) -> Postgres {
+        let port = primary.port();
+        let copy = format!("pg_basebackup -h 127.0.0.1 -p {port} -U postgres -D db -R -c fast --no-sync");
+        Postgres::launch(options, &copy)
+    }
+
+    /// From now on a commit is answered only when the standby has it too. Waits until it is so.
+    pub fn wait_for_standby(&self) {
+        self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.sql("SELECT pg_reload_conf()");
+        until("the standby is waited for", || {
+            let state = self.sql("SELECT string_agg(sync_state, ',') FROM pg_stat_replication");
+            if state == "sync" { Ok(()) } else { Err(state) }
+        });
+    }
+
+    /// Makes a standby the primary. Returns when it can be written.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("SELECT pg_promote()"), "t");
+    }
+
+    fn launch(options: PostgresOptions, fill: &str) -> Postgres {
         let bin = programs();
         let certificates = options.tls.then(Certificates::make);
         let ready_bin = bin.clone();
@@ -110,7 +137,7 @@ impl Postgres {
             package: "dash",
             args: vec!["{folder}/start.sh".to_owned()],
             files: vec![
-                ("start.sh", options.script(&bin, certificates.as_ref())),
+                ("start.sh", options.script(&bin, fill, certificates.as_ref())),
                 ("postgresql.conf", options.config()),
             ],
             ready: Box::new(move |address| psql(&ready_bin, address, "postgres", "SELECT 1").map(drop)),

@@ -46,6 +46,20 @@ macro_rules! sql_fencing {
     };
 }
 
+/// What the store finds out about its database.
+#[macro_export]
+macro_rules! sql_doctor {
+    ($database:expr) => {
+        $crate::sql_tests! { $database, doctor {
+            a_database_in_order_is_good
+            a_database_without_tables_is_a_note_and_stays_without
+            a_missing_table_is_a_danger
+            a_missing_index_is_a_warning
+            a_user_without_rights_is_in_danger
+        } }
+    };
+}
+
 /// Locks that end with the user's own transaction.
 #[macro_export]
 macro_rules! sql_transactions {

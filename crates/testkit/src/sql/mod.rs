@@ -10,11 +10,13 @@
 //!
 //! - [`promises`]: clear errors for bad input, rows that people can read, a late writer that changes nothing.
 //! - [`fencing`]: the statements of `docs/fencing.md`.
+//! - [`doctor`]: what the store finds out about its database.
 //! - [`transactions`]: locks that end with the user's own transaction.
 //! - [`faults`]: servers that die, connections that break, many clients at once.
 //! - [`server`]: what a server can be asked for, whatever its make.
 //! - `list`: the names of all scenarios.
 
+pub mod doctor;
 pub mod faults;
 pub mod fencing;
 mod list;

@@ -15,6 +15,9 @@ pub trait SqlServer: Send + Sync + 'static {
     /// Whether it knows `UPDATE … RETURNING` and `ON CONFLICT`.
     const RETURNING: bool;
 
+    /// How the sort of database is called by `leasehold schema`.
+    const SORT: &'static str;
+
     /// Where the superuser finds the locks.
     fn url(&self) -> String;
 
@@ -54,6 +57,15 @@ pub trait SqlServer: Send + Sync + 'static {
     /// Adds a user, with the password `secret`, who can only read.
     fn add_reader(&self, name: &str);
 
+    /// Removes the index that keeps the order of those that wait.
+    fn drop_line_index(&self, prefix: &str);
+
+    /// Lets a user use all tables that are there.
+    fn allow(&self, user: &str);
+
+    /// Takes a right on all tables from a user.
+    fn revoke(&self, right: &str, user: &str);
+
     /// The URL of the superuser, for another one.
     fn for_user(&self, url: &str, name: &str) -> String {
         let (scheme, rest) = url.split_once("://").expect("a URL");
@@ -71,6 +83,7 @@ impl SqlServer for Postgres {
     const DATABASE: &'static str = "";
     const OWN_ID: &'static str = "SELECT pg_backend_pid()";
     const RETURNING: bool = true;
+    const SORT: &'static str = "postgres";
 
     fn url(&self) -> String {
         self.url()
@@ -110,9 +123,9 @@ impl SqlServer for Postgres {
 
     fn add_user(&self, name: &str) {
         self.sql(&format!(
-            "REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE {name} LOGIN PASSWORD 'secret'; \
-             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {name}"
+            "REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE {name} LOGIN PASSWORD 'secret'"
         ));
+        self.allow(name);
     }
 
     fn add_reader(&self, name: &str) {
@@ -120,12 +133,25 @@ impl SqlServer for Postgres {
             "CREATE ROLE {name} LOGIN SUPERUSER PASSWORD 'secret'; ALTER ROLE {name} SET default_transaction_read_only = on"
         ));
     }
+
+    fn drop_line_index(&self, prefix: &str) {
+        self.sql(&format!("DROP INDEX {prefix}entries_line"));
+    }
+
+    fn revoke(&self, right: &str, user: &str) {
+        self.sql(&format!("REVOKE {right} ON ALL TABLES IN SCHEMA public FROM {user}"));
+    }
+
+    fn allow(&self, user: &str) {
+        self.sql(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {user}"));
+    }
 }
 
 impl SqlServer for MariaDb {
     const DATABASE: &'static str = "locks.";
     const OWN_ID: &'static str = "SELECT CONNECTION_ID()";
     const RETURNING: bool = false;
+    const SORT: &'static str = "mysql";
 
     fn url(&self) -> String {
         self.url()
@@ -164,12 +190,23 @@ impl SqlServer for MariaDb {
     }
 
     fn add_user(&self, name: &str) {
-        self.sql(&format!(
-            "CREATE USER {name} IDENTIFIED BY 'secret'; GRANT SELECT, INSERT, UPDATE, DELETE ON locks.* TO {name}"
-        ));
+        self.sql(&format!("CREATE USER {name} IDENTIFIED BY 'secret'"));
+        self.allow(name);
     }
 
     fn add_reader(&self, name: &str) {
         self.sql(&format!("CREATE USER {name} IDENTIFIED BY 'secret'; GRANT SELECT ON locks.* TO {name}"));
+    }
+
+    fn drop_line_index(&self, prefix: &str) {
+        self.sql(&format!("ALTER TABLE {prefix}entries DROP KEY line"));
+    }
+
+    fn revoke(&self, right: &str, user: &str) {
+        self.sql(&format!("REVOKE {right} ON locks.* FROM {user}"));
+    }
+
+    fn allow(&self, user: &str) {
+        self.sql(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON locks.* TO {user}"));
     }
 }
