@@ -20,7 +20,8 @@
 //! - [`fence`]: statements that refuse a late writer.
 //! - [`transaction`]: locks that end with the user's own transaction.
 //! - [`doctor`]: what the doctors of SQL stores say alike.
-//! - [`options`]: what the URLs of SQL stores have in common.
+//! - [`options`]: what the URLs of SQL stores have in common; [`tls`]: how they say that connections are encrypted.
+//! - [`trouble`]: what errors of a database mean.
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -33,7 +34,9 @@ pub mod options;
 mod postman;
 pub mod row;
 pub mod session;
+pub mod tls;
 pub mod transaction;
+pub mod trouble;
 mod wake;
 
 pub use backend::{Backend, Bell, Entering, Kept, Loaded, Lock};

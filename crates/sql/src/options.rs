@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::url::{StoreUrl, duration};
+use leasehold_core::url::{StoreUrl, duration, redact};
 use leasehold_core::{Error, Kind, Result};
 
 /// How long one statement may take.
@@ -100,6 +100,13 @@ impl Options {
     }
 }
 
+/// A URL as it may be printed: the password hidden, and the parameters that are not the usual ones.
+pub fn shown_url(scheme: &str, place: &str, params: &[(&str, String)]) -> String {
+    let params: Vec<String> = params.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let query = if params.is_empty() { String::new() } else { format!("?{}", params.join("&")) };
+    format!("{}{query}", redact(&format!("{scheme}:{place}")))
+}
+
 fn positive(key: &str, text: &str) -> Result<Duration> {
     let length = duration(key, text)?;
     if length.is_zero() {
@@ -130,9 +137,8 @@ mod tests {
         let mut url = StoreUrl::parse(text).unwrap();
         let options = Options::take(&mut url).unwrap();
         url.finish(&[]).unwrap();
-        let shown: Vec<String> =
-            options.shown().iter().map(|(key, value)| format!("{key}={value}")).collect();
-        assert_eq!(format!("x:y?{}", shown.join("&")), text);
+        assert_eq!(shown_url("x", "y", &options.shown()), text);
+        assert_eq!(shown_url("x", "//bob:secret@y/z", &[]), "x://bob:***@y/z");
         assert!(Options::default().shown().is_empty());
     }
 

@@ -1,16 +1,13 @@
 //! From a URL to a store.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold_core::url::{StoreUrl, redact};
+use leasehold_core::url::StoreUrl;
 use leasehold_core::{Error, Kind, Result};
-use leasehold_sql::{Options, options};
+use leasehold_sql::tls::Tls;
+use leasehold_sql::{Options, options, tls};
 use mysql_async::{Opts, OptsBuilder};
-
-/// Parameters of this store besides those that all SQL stores have.
-const PARAMS: &[&str] = &["sslmode", "ca"];
 
 /// A connection that says nothing for so long is asked by the kernel whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -27,6 +24,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 pub struct Config {
     pub(crate) server: Opts,
     pub(crate) options: Options,
+    tls: Option<Tls>,
     shown: String,
 }
 
@@ -45,29 +43,40 @@ impl Config {
     ///   that is in the file `ca`.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         let options = Options::take(&mut url)?;
-        let ca = url.take("ca").map(PathBuf::from);
-        let encrypted = match url.take("sslmode").as_deref() {
-            None => ca.is_some(),
-            Some("require" | "verify-full") => true,
-            Some("disable") if ca.is_none() => false,
-            Some("disable") => return Err(invalid("ca= is of no use without sslmode=require")),
-            Some(other) => {
-                return Err(
-                    invalid(format!("sslmode={other} is not known")).advice("write disable or require")
-                );
-            }
-        };
+        let tls = Tls::take(&mut url)?;
         let place = url.rest.clone();
-        let known: Vec<&str> = options::PARAMS.iter().chain(PARAMS).copied().collect();
-        url.finish(&known)?;
-        let shown = shown(&place, &options, encrypted, &ca);
-        let server = server(&place, &options, encrypted, ca)?;
-        Ok(Config { server, options, shown })
+        url.finish(&[options::PARAMS, tls::PARAMS].concat())?;
+        let mut shown = options.shown();
+        shown.extend(tls.iter().flat_map(Tls::shown));
+        let shown = options::shown_url("mysql", &place, &shown);
+        let server = server(&place, &options)?;
+        Ok(Config { server, options, tls, shown })
     }
 
     /// The URL as it may be printed: no password in it.
     pub fn url(&self) -> String {
         self.shown.clone()
+    }
+
+    /// The same with its files read: those that say whom to believe.
+    #[cfg(feature = "tls")]
+    pub(crate) fn encrypted(&self) -> Result<Config> {
+        let Some(tls) = &self.tls else { return Ok(self.clone()) };
+        let mut ssl = mysql_async::SslOpts::default();
+        if let Some(pem) = tls.authorities()? {
+            ssl = ssl.with_root_certs(vec![pem.into()]).with_disable_built_in_roots(true);
+        }
+        let server = OptsBuilder::from_opts(self.server.clone()).ssl_opts(ssl).into();
+        Ok(Config { server, ..self.clone() })
+    }
+
+    #[cfg(not(feature = "tls"))]
+    pub(crate) fn encrypted(&self) -> Result<Config> {
+        if self.tls.is_some() {
+            Err(invalid("this program was compiled without encryption"))
+        } else {
+            Ok(self.clone())
+        }
     }
 
     /// The name of a table.
@@ -84,7 +93,7 @@ impl Config {
 }
 
 /// Reads what says where the server is. What the parser complains of is not shown: there may be a password in it.
-fn server(place: &str, options: &Options, encrypted: bool, ca: Option<PathBuf>) -> Result<Opts> {
+fn server(place: &str, options: &Options) -> Result<Opts> {
     let bad = |what: &str| {
         invalid(what).advice("a MySQL store is given as mysql://user:password@host:port/database")
     };
@@ -106,35 +115,7 @@ fn server(place: &str, options: &Options, encrypted: bool, ca: Option<PathBuf>) 
                  group_concat_max_len = 1048576"
             ),
         ]);
-    encrypt(server, encrypted, ca)
-}
-
-#[cfg(feature = "tls")]
-fn encrypt(server: OptsBuilder, encrypted: bool, ca: Option<PathBuf>) -> Result<Opts> {
-    if !encrypted {
-        return Ok(server.into());
-    }
-    let mut tls = mysql_async::SslOpts::default();
-    if let Some(path) = ca {
-        tls = tls.with_root_certs(vec![path.into()]).with_disable_built_in_roots(true);
-    }
-    Ok(server.ssl_opts(tls).into())
-}
-
-#[cfg(not(feature = "tls"))]
-fn encrypt(server: OptsBuilder, encrypted: bool, _: Option<PathBuf>) -> Result<Opts> {
-    if encrypted { Err(invalid("this program was compiled without encryption")) } else { Ok(server.into()) }
-}
-
-fn shown(place: &str, options: &Options, encrypted: bool, ca: &Option<PathBuf>) -> String {
-    let mut params: Vec<String> =
-        options.shown().iter().map(|(key, value)| format!("{key}={value}")).collect();
-    if encrypted {
-        params.push("sslmode=require".to_owned());
-        params.extend(ca.iter().map(|path| format!("ca={}", path.display())));
-    }
-    let query = if params.is_empty() { String::new() } else { format!("?{}", params.join("&")) };
-    format!("{}{query}", redact(&format!("mysql:{place}")))
+    Ok(server.into())
 }
 
 fn invalid(what: impl Into<String>) -> Error {

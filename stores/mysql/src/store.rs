@@ -50,10 +50,10 @@ impl Store for MySql {
     }
 
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>> {
-        Box::pin(session::open(self.config.clone(), me, inbox))
+        Box::pin(async move { session::open(Arc::new(self.config.encrypted()?), me, inbox).await })
     }
 
     fn examine(self: Arc<Self>) -> Pending<Vec<Finding>> {
-        Box::pin(doctor::examine(self.config.clone()))
+        Box::pin(async move { doctor::examine(Arc::new(self.config.encrypted()?)).await })
     }
 }

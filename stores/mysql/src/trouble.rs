@@ -2,20 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use leasehold_core::{Error, Kind, Retry};
-
-/// What to do about an error.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    /// Everything was rolled back because of others. Again.
-    Again,
-    /// The tables are not there.
-    NoTables,
-    /// The connection is of no use any more.
-    Broken(Error),
-    /// Nothing helps.
-    Error(Error),
-}
+use leasehold_core::{Error, Kind};
+pub(crate) use leasehold_sql::trouble::{Trouble, other_schema};
 
 static RETRIED: AtomicU64 = AtomicU64::new(0);
 
@@ -31,12 +19,12 @@ pub(crate) fn was_interrupted(error: &mysql_async::Error) -> bool {
 
 /// Judges an error of the driver.
 pub(crate) fn judge(error: mysql_async::Error) -> Trouble {
-    let mysql_async::Error::Server(said) = error else {
+    let mysql_async::Error::Server(server) = error else {
         let what = "the connection to the database failed";
         return Trouble::Broken(Error::new(Kind::Unavailable, what).because(error));
     };
-    let told = |kind, what: &str| Error::new(kind, format!("{what}: {} ({})", said.message, said.code));
-    match said.code {
+    let said = format!("{} ({})", server.message, server.code);
+    match server.code {
         // Deadlock; lock wait timeout; record changed since it was read.
         1213 | 1205 | 1020 => {
             RETRIED.fetch_add(1, Ordering::Relaxed);
@@ -44,32 +32,16 @@ pub(crate) fn judge(error: mysql_async::Error) -> Trouble {
         }
         1146 => Trouble::NoTables,
         // Read only: by an option, as a replica, within a transaction.
-        1290 | 1792 | 1836 | 3100 => Trouble::Broken(
-            told(Kind::Unavailable, "the database can only be read")
-                .advice("connect to the primary")
-                .retry(Retry::Later),
-        ),
+        1290 | 1792 | 1836 | 3100 => Trouble::read_only(&said, "connect to the primary"),
         // No right to do this to a table, a database, a column.
-        1142 | 1044 | 1143 | 1227 | 1370 => {
-            let advice = "let the user create tables, or create them with what `leasehold schema mysql` prints and \
-                          grant SELECT, INSERT, UPDATE and DELETE on them";
-            Trouble::Error(told(Kind::Refused, "the database refuses it").advice(advice))
-        }
-        1054 => Trouble::Error(other_schema(&said.message)),
+        1142 | 1044 | 1143 | 1227 | 1370 => Trouble::no_rights(&said, "mysql"),
+        1054 => Trouble::Error(other_schema(&server.message)),
         // The login, the user's host, the database.
-        1045 | 1049 | 1130 | 1698 => {
-            Trouble::Broken(told(Kind::Refused, "the database refuses the connection"))
-        }
+        1045 | 1049 | 1130 | 1698 => Trouble::no_entry(&said),
         // Too many connections, a shutdown, a killed connection or statement, no space, a node of a cluster that is not ready.
         1040 | 1203 | 1226 | 1053 | 1077 | 1079 | 1080 | 1158..=1161 | 1317 | 1927 | 1021 | 1114 | 1047 => {
-            Trouble::Broken(told(Kind::Unavailable, "the database is not available"))
+            Trouble::unavailable(&said)
         }
-        _ => Trouble::Error(told(Kind::Store, "the database reports an error")),
+        _ => Trouble::said(&said),
     }
-}
-
-/// The tables are of another version.
-pub(crate) fn other_schema(said: &str) -> Error {
-    Error::new(Kind::Mismatch, format!("the lock tables are of another version: {said}"))
-        .advice("use another prefix, or drop the tables while nobody uses them: they are created anew")
 }

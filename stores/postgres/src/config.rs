@@ -1,16 +1,16 @@
 //! From a URL to a store.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_core::url::{StoreUrl, redact};
+use leasehold_core::url::StoreUrl;
 use leasehold_core::{Error, Kind, Result};
-use leasehold_sql::{Options, options};
+use leasehold_sql::tls::Tls;
+use leasehold_sql::{Options, options, tls};
 
 /// Parameters of this store besides those that all SQL stores have.
-const PARAMS: &[&str] = &["schema", "sslmode", "ca", "application_name", "target_session_attrs"];
+const PARAMS: &[&str] = &["schema", "application_name", "target_session_attrs"];
 
 /// A connection that says nothing for so long is asked by the kernel whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -35,13 +35,6 @@ pub struct Config {
     shown: String,
 }
 
-/// How connections are encrypted. The server's certificate is always checked.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Tls {
-    /// Who must have signed the server's certificate; `None`: whom this system trusts.
-    pub(crate) ca: Option<PathBuf>,
-}
-
 impl Config {
     /// Reads a URL: see [`from_url`](Config::from_url).
     pub fn parse(url: &str) -> Result<Self> {
@@ -60,24 +53,13 @@ impl Config {
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         let options = Options::take(&mut url)?;
         let schema = url.take("schema").map(checked_schema).transpose()?;
-        let ca = url.take("ca").map(PathBuf::from);
-        let tls = match url.take("sslmode").as_deref() {
-            None if ca.is_some() => Some(Tls { ca }),
-            Some("require" | "verify-full") => Some(Tls { ca }),
-            None | Some("disable") if ca.is_none() => None,
-            None | Some("disable") => return Err(invalid("ca= is of no use without sslmode=require")),
-            Some(other) => {
-                return Err(
-                    invalid(format!("sslmode={other} is not known")).advice("write disable or require")
-                );
-            }
-        };
+        let tls = Tls::take(&mut url)?;
         let mut given = Vec::new();
         for key in ["application_name", "target_session_attrs"] {
             given.extend(url.take(key).map(|value| (key, value)));
         }
         let place = url.rest.clone();
-        let known: Vec<&str> = options::PARAMS.iter().chain(PARAMS).copied().collect();
+        let known = [options::PARAMS, tls::PARAMS, PARAMS].concat();
         url.finish(&known)?;
         let mut server = server(&place)?;
         for (key, value) in &given {
@@ -101,7 +83,11 @@ impl Config {
         server.tcp_user_timeout(KEEPALIVE * 2);
         use tokio_postgres::config::SslMode;
         server.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
-        let shown = shown(&place, &options, &schema, &tls, &given);
+        let mut shown = options.shown();
+        shown.extend(schema.iter().map(|schema| ("schema", schema.clone())));
+        shown.extend(tls.iter().flat_map(Tls::shown));
+        shown.extend(given);
+        let shown = options::shown_url("postgres", &place, &shown);
         Ok(Config { server, options, schema, tls, shown })
     }
 
@@ -139,25 +125,6 @@ fn server(place: &str) -> Result<tokio_postgres::Config> {
         return bad("the URL names no user");
     }
     Ok(server)
-}
-
-fn shown(
-    place: &str,
-    options: &Options,
-    schema: &Option<String>,
-    tls: &Option<Tls>,
-    given: &[(&str, String)],
-) -> String {
-    let mut params: Vec<String> =
-        options.shown().iter().map(|(key, value)| format!("{key}={value}")).collect();
-    params.extend(schema.iter().map(|schema| format!("schema={schema}")));
-    if let Some(tls) = tls {
-        params.push("sslmode=require".to_owned());
-        params.extend(tls.ca.iter().map(|path| format!("ca={}", path.display())));
-    }
-    params.extend(given.iter().map(|(key, value)| format!("{key}={value}")));
-    let query = if params.is_empty() { String::new() } else { format!("?{}", params.join("&")) };
-    format!("{}{query}", redact(&format!("postgres:{place}")))
 }
 
 /// The schema becomes part of statements, so it is plain.

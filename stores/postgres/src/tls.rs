@@ -10,7 +10,7 @@ use leasehold_core::{Error, Kind, Result};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 
-use crate::config::Tls;
+use leasehold_sql::tls::Tls;
 
 /// Makes encrypted streams, or refuses to where nothing was said of encryption.
 #[derive(Clone)]
@@ -51,14 +51,11 @@ impl Connector {
 fn authorities(tls: &Tls) -> Result<Vec<tokio_rustls::rustls::pki_types::CertificateDer<'static>>> {
     use tokio_rustls::rustls::pki_types::CertificateDer;
     use tokio_rustls::rustls::pki_types::pem::PemObject;
-    let Some(path) = &tls.ca else { return Ok(rustls_native_certs::load_native_certs().certs) };
-    let bad = |e: String| {
-        Error::new(Kind::Invalid, format!("ca={}: no certificates can be read from it", path.display()))
-            .because(e)
-    };
-    let read = CertificateDer::pem_file_iter(path).map_err(|e| bad(e.to_string()))?;
-    let all: Vec<_> = read.collect::<Result<_, _>>().map_err(|e| bad(e.to_string()))?;
-    if all.is_empty() { Err(bad("it is empty".to_owned())) } else { Ok(all) }
+    let Some(pem) = tls.authorities()? else { return Ok(rustls_native_certs::load_native_certs().certs) };
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    all.map_err(|e| {
+        Error::new(Kind::Invalid, "ca= names a file with a broken certificate").because(e.to_string())
+    })
 }
 
 /// What encrypts one stream.

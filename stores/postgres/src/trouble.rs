@@ -2,20 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use leasehold_core::{Error, Kind, Retry};
+use leasehold_core::{Error, Kind};
+pub(crate) use leasehold_sql::trouble::{Trouble, other_schema};
 use tokio_postgres::error::SqlState;
-
-/// What to do about an error.
-pub(crate) enum Trouble {
-    /// The statement was rolled back because of others. Again.
-    Again,
-    /// The tables are not there.
-    NoTables,
-    /// The connection is of no use any more.
-    Broken(Error),
-    /// Nothing helps.
-    Error(Error),
-}
 
 static RETRIED: AtomicU64 = AtomicU64::new(0);
 
@@ -38,33 +27,20 @@ pub(crate) fn judge(error: tokio_postgres::Error) -> Trouble {
         return Trouble::NoTables;
     }
     let said = error.as_db_error().map_or_else(|| error.to_string(), |said| said.message().to_owned());
-    let told = |kind, what: &str| Error::new(kind, format!("{what}: {said}"));
     if code == SqlState::READ_ONLY_SQL_TRANSACTION {
-        let error = told(Kind::Unavailable, "the database can only be read")
-            .advice("connect to the primary, or name all hosts and add target_session_attrs=read-write")
-            .retry(Retry::Later);
-        return Trouble::Broken(error);
+        let advice = "connect to the primary, or name all hosts and add target_session_attrs=read-write";
+        return Trouble::read_only(&said, advice);
     }
     if code == SqlState::INSUFFICIENT_PRIVILEGE {
-        let advice = "let the user create tables, or create them with what `leasehold schema postgres` prints and \
-                      grant SELECT, INSERT, UPDATE and DELETE on them";
-        return Trouble::Error(told(Kind::Refused, "the database refuses it").advice(advice));
+        return Trouble::no_rights(&said, "postgres");
     }
     if code == SqlState::UNDEFINED_COLUMN {
         return Trouble::Error(other_schema(&said));
     }
     match code.code().get(..2) {
         // Connections, resources, operators, and the system below.
-        Some("08" | "53" | "57" | "58") => {
-            Trouble::Broken(told(Kind::Unavailable, "the database is not available"))
-        }
-        Some("28" | "3D") => Trouble::Broken(told(Kind::Refused, "the database refuses the connection")),
-        _ => Trouble::Error(told(Kind::Store, "the database reports an error")),
+        Some("08" | "53" | "57" | "58") => Trouble::unavailable(&said),
+        Some("28" | "3D") => Trouble::no_entry(&said),
+        _ => Trouble::said(&said),
     }
-}
-
-/// The tables are of another version.
-pub(crate) fn other_schema(said: &str) -> Error {
-    Error::new(Kind::Mismatch, format!("the lock tables are of another version: {said}"))
-        .advice("use another prefix, or drop the tables while nobody uses them: they are created anew")
 }

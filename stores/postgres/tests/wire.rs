@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use common::open;
 use leasehold_client::{Budget, Client};
-use leasehold_core::Kind;
 use leasehold_testkit::servers::{Postgres, PostgresOptions};
 use leasehold_testkit::sql::fresh_url;
 use leasehold_testkit::wait::{eventually, soon};
@@ -62,17 +61,4 @@ async fn one_who_waits_and_is_told_asks_nothing() {
     told.expect("a task").expect("a lock").release().await.expect("a release");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_encrypted_server_must_prove_who_it_is() {
-    let server = Postgres::start(PostgresOptions::new().tls());
-    let ca = server.certificates().ca();
-    let url = format!("{}&sslmode=require&ca={}", fresh_url(&server), ca.display());
-    let client = client(&url).await;
-    client.mutex("x").lock().await.expect("a lock").release().await.expect("a release");
-    let encrypted = "SELECT count(*) > 0 FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND application_name = 'leasehold'";
-    assert_eq!(server.sql(encrypted), "t");
-    // Nobody that this system trusts signed for it.
-    let strange = open(&format!("{}&sslmode=require", fresh_url(&server))).expect("a store");
-    let error = soon("an answer", Client::builder().open(strange)).await.expect_err("a strange certificate");
-    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
-}
+leasehold_testkit::sql_encryption!(common::Direct);

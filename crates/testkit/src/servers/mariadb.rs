@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::process::Command;
 
+use super::certificates::Certificates;
 use super::process::{Process, Program};
 use super::spawn;
 use super::unprivileged::{preamble, run};
@@ -31,6 +32,7 @@ performance-schema=off
 #[derive(Debug, Clone, Default)]
 pub struct MariaDbOptions {
     lines: Vec<String>,
+    tls: bool,
 }
 
 impl MariaDbOptions {
@@ -52,8 +54,17 @@ impl MariaDbOptions {
             .line("innodb-doublewrite=1")
     }
 
+    /// It speaks TLS too, on the same port, with certificates made for it.
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
     fn config(&self) -> String {
         let mut config = BASE.to_owned();
+        if self.tls {
+            config += "ssl-cert={folder}/data/server.pem\nssl-key={folder}/data/server.key\n";
+        }
         self.lines.iter().for_each(|line| config.extend([line, "\n"]));
         config
     }
@@ -67,9 +78,20 @@ const SCRIPT: &str = "\
 exec $as_user $(command -v mariadbd || echo /usr/sbin/mariadbd) --defaults-file='{folder}/my.cnf'
 ";
 
+/// The server may not read what is ours, so it gets copies.
+fn copies(certificates: &Certificates) -> String {
+    let (cert, key) = (certificates.server(), certificates.server_key());
+    format!(
+        "cp '{}' '{{folder}}/data/server.pem'\ncp '{}' '{{folder}}/data/server.key'\n",
+        cert.display(),
+        key.display()
+    )
+}
+
 /// A running MariaDB server: user `root`, no password, database `locks`.
 pub struct MariaDb {
     process: Process,
+    certificates: Option<Certificates>,
 }
 
 impl Deref for MariaDb {
@@ -85,14 +107,16 @@ impl MariaDb {
     pub fn start(options: MariaDbOptions) -> MariaDb {
         // A missing server is named here, and not by a script that fails.
         spawn::find("mariadb-install-db", "mariadb-server");
+        let certificates = options.tls.then(Certificates::make);
+        let script = certificates.as_ref().map(copies).unwrap_or_default() + &preamble("mysql") + SCRIPT;
         let process = Process::start(Program {
             name: "sh",
             package: "dash",
             args: vec!["{folder}/start.sh".to_owned()],
-            files: vec![("start.sh", preamble("mysql") + SCRIPT), ("my.cnf", options.config())],
+            files: vec![("start.sh", script), ("my.cnf", options.config())],
             ready: Box::new(|address| query(address, "SELECT 1").map(drop)),
         });
-        let server = MariaDb { process };
+        let server = MariaDb { process, certificates };
         server.sql("CREATE DATABASE IF NOT EXISTS locks");
         server
     }
@@ -100,6 +124,11 @@ impl MariaDb {
     /// `mysql://root@127.0.0.1:PORT/locks`
     pub fn url(&self) -> String {
         format!("mysql://root@{}/locks", self.address())
+    }
+
+    /// The certificates of a server with [`tls`](MariaDbOptions::tls).
+    pub fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("a server with TLS")
     }
 
     /// Runs statements as root: the rows as lines, columns separated by tabs. Panics if they fail.

@@ -60,6 +60,16 @@ macro_rules! sql_doctor {
     };
 }
 
+/// Servers that must prove who they are.
+#[macro_export]
+macro_rules! sql_encryption {
+    ($database:expr) => {
+        $crate::sql_tests! { $database, encryption {
+            an_encrypted_server_must_prove_who_it_is
+        } }
+    };
+}
+
 /// Locks that end with the user's own transaction.
 #[macro_export]
 macro_rules! sql_transactions {

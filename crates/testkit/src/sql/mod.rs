@@ -11,12 +11,14 @@
 //! - [`promises`]: clear errors for bad input, rows that people can read, a late writer that changes nothing.
 //! - [`fencing`]: the statements of `docs/fencing.md`.
 //! - [`doctor`]: what the store finds out about its database.
+//! - [`encryption`]: servers that must prove who they are.
 //! - [`transactions`]: locks that end with the user's own transaction.
 //! - [`faults`]: servers that die, connections that break, many clients at once.
 //! - [`server`]: what a server can be asked for, whatever its make.
 //! - `list`: the names of all scenarios.
 
 pub mod doctor;
+pub mod encryption;
 pub mod faults;
 pub mod fencing;
 mod list;
@@ -53,6 +55,9 @@ pub trait Database: Copy + Send + Sync + 'static {
 
     /// A server for one scenario alone.
     fn start(&self) -> Self::Server;
+
+    /// A server for one scenario alone that speaks TLS.
+    fn start_with_tls(&self) -> Self::Server;
 
     /// Opens the store at a URL.
     fn open(&self, url: &str) -> Result<Arc<dyn Store>>;

@@ -1,8 +1,9 @@
 //! What a SQL server can be asked for, whatever its make.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use crate::servers::{MariaDb, Postgres};
+use crate::servers::{MariaDb, Postgres, until};
 
 /// A running server with a superuser who needs no password.
 pub trait SqlServer: Send + Sync + 'static {
@@ -62,6 +63,12 @@ pub trait SqlServer: Send + Sync + 'static {
 
     /// Lets a user use all tables that are there.
     fn allow(&self, user: &str);
+
+    /// Whom those trust who want to reach it encrypted.
+    fn ca(&self) -> PathBuf;
+
+    /// Lets a user in only over encrypted connections.
+    fn insist_on_tls(&self, user: &str);
 
     /// Takes a right on all tables from a user.
     fn revoke(&self, right: &str, user: &str);
@@ -145,6 +152,23 @@ impl SqlServer for Postgres {
     fn allow(&self, user: &str) {
         self.sql(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {user}"));
     }
+
+    fn ca(&self) -> PathBuf {
+        self.certificates().ca()
+    }
+
+    fn insist_on_tls(&self, user: &str) {
+        let rules = self.data().join("db/pg_hba.conf");
+        let usual = std::fs::read_to_string(&rules).expect("the rules of the server");
+        let first = format!("hostnossl all {user} 127.0.0.1/32 reject\n");
+        std::fs::write(&rules, first + &usual).expect("other rules");
+        self.sql("SELECT pg_reload_conf()");
+        // It is read soon, and not at once.
+        until("the rules are in force", || {
+            let told = self.sql("SELECT count(*) FROM pg_hba_file_rules WHERE type = 'hostnossl'");
+            if told == "1" { Ok(()) } else { Err(told) }
+        });
+    }
 }
 
 impl SqlServer for MariaDb {
@@ -208,5 +232,13 @@ impl SqlServer for MariaDb {
 
     fn allow(&self, user: &str) {
         self.sql(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON locks.* TO {user}"));
+    }
+
+    fn ca(&self) -> PathBuf {
+        self.certificates().ca()
+    }
+
+    fn insist_on_tls(&self, user: &str) {
+        self.sql(&format!("ALTER USER {user} REQUIRE SSL"));
     }
 }

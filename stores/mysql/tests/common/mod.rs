@@ -49,6 +49,10 @@ impl Database for Single {
         MariaDb::start(MariaDbOptions::new())
     }
 
+    fn start_with_tls(&self) -> MariaDb {
+        MariaDb::start(MariaDbOptions::new().tls())
+    }
+
     fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
         open(url)
     }

@@ -69,6 +69,10 @@ macro_rules! database {
                 Postgres::start(PostgresOptions::new())
             }
 
+            fn start_with_tls(&self) -> Postgres {
+                Postgres::start(PostgresOptions::new().tls())
+            }
+
             fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
                 open(url)
             }

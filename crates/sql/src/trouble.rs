@@ -1,0 +1,54 @@
+//! What errors of a database mean for whoever ran a statement.
+
+use leasehold_core::{Error, Kind, Retry};
+
+/// What to do about an error.
+#[derive(Debug)]
+pub enum Trouble {
+    /// Everything was rolled back because of others. Again.
+    Again,
+    /// The tables are not there.
+    NoTables,
+    /// The connection is of no use any more.
+    Broken(Error),
+    /// Nothing helps.
+    Error(Error),
+}
+
+impl Trouble {
+    /// The database can't be written now. After a failover it may be.
+    pub fn read_only(said: &str, advice: &str) -> Trouble {
+        let error = Error::new(Kind::Unavailable, format!("the database can only be read: {said}"));
+        Trouble::Broken(error.advice(advice).retry(Retry::Later))
+    }
+
+    /// The user may not. `sort` is what `leasehold schema` calls the database.
+    pub fn no_rights(said: &str, sort: &str) -> Trouble {
+        let advice = format!(
+            "let the user create tables, or create them with what `leasehold schema {sort}` prints and grant SELECT, INSERT, \
+             UPDATE and DELETE on them"
+        );
+        Trouble::Error(Error::new(Kind::Refused, format!("the database refuses it: {said}")).advice(advice))
+    }
+
+    /// The user, the password or the database is not the right one.
+    pub fn no_entry(said: &str) -> Trouble {
+        Trouble::Broken(Error::new(Kind::Refused, format!("the database refuses the connection: {said}")))
+    }
+
+    /// The database is there and can't work now.
+    pub fn unavailable(said: &str) -> Trouble {
+        Trouble::Broken(Error::new(Kind::Unavailable, format!("the database is not available: {said}")))
+    }
+
+    /// Anything else that the database says.
+    pub fn said(said: &str) -> Trouble {
+        Trouble::Error(Error::new(Kind::Store, format!("the database reports an error: {said}")))
+    }
+}
+
+/// The tables are of another version.
+pub fn other_schema(said: &str) -> Error {
+    Error::new(Kind::Mismatch, format!("the lock tables are of another version: {said}"))
+        .advice("use another prefix, or drop the tables while nobody uses them: they are created anew")
+}
