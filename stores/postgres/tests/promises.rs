@@ -1,6 +1,7 @@
-//! Bad input, readable rows, fencing.
+//! Bad input, readable rows, fencing, dead holders.
 
 mod common;
 
 leasehold_testkit::sql_promises!(common::Direct);
 leasehold_testkit::sql_fencing!(common::Direct);
+leasehold_testkit::sql_deaths!(common::Direct);

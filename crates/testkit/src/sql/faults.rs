@@ -19,7 +19,7 @@ async fn client(db: impl Database, url: &str, budget: Budget) -> Client {
 }
 
 /// Counts under a lock, not atomically: only the lock keeps it exact.
-struct Counting {
+pub struct Counting {
     history: History,
     count: Arc<AtomicU64>,
     tasks: JoinSet<()>,
@@ -27,7 +27,7 @@ struct Counting {
 }
 
 impl Counting {
-    async fn begin(db: impl Database, url: &str, clients: usize, rounds: u64) -> Self {
+    pub async fn begin(db: impl Database, url: &str, clients: usize, rounds: u64) -> Self {
         let (history, count, mut tasks) = (History::default(), Arc::new(AtomicU64::new(0)), JoinSet::new());
         for n in 0..clients {
             let budget = if n % 2 == 0 { Budget::default() } else { Budget::off() };
@@ -50,7 +50,7 @@ impl Counting {
         Counting { history, count, tasks, expected: clients as u64 * 2 * rounds }
     }
 
-    async fn reaches(&self, part: u64, of: u64) {
+    pub async fn reaches(&self, part: u64, of: u64) {
         let wanted = self.expected * part / of;
         eventually("it goes on", || async {
             let now = self.count.load(Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl Counting {
         .await;
     }
 
-    async fn end(mut self) {
+    pub async fn end(mut self) {
         while let Some(finished) = soon("the counting", self.tasks.join_next()).await {
             finished.expect("a task");
         }
@@ -69,7 +69,7 @@ impl Counting {
 }
 
 /// Nobody holds and nobody waits, and nothing is left for anybody.
-async fn nothing_is_left<S: SqlServer>(server: &S, url: &str) {
+pub async fn nothing_is_left<S: SqlServer>(server: &S, url: &str) {
     eventually("no row is left", || async {
         let prefix = prefix_of::<S>(url);
         let look = format!(

@@ -70,6 +70,16 @@ macro_rules! sql_encryption {
     };
 }
 
+/// Clients that die.
+#[macro_export]
+macro_rules! sql_deaths {
+    ($database:expr) => {
+        $crate::sql_tests! { $database, deaths {
+            a_dead_holders_successor_enters_when_its_lease_ends
+        } }
+    };
+}
+
 /// Locks that end with the user's own transaction.
 #[macro_export]
 macro_rules! sql_transactions {

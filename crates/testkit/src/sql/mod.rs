@@ -13,10 +13,11 @@
 //! - [`doctor`]: what the store finds out about its database.
 //! - [`encryption`]: servers that must prove who they are.
 //! - [`transactions`]: locks that end with the user's own transaction.
-//! - [`faults`]: servers that die, connections that break, many clients at once.
+//! - [`deaths`]: clients that die; [`faults`]: servers that die, connections that break, many clients at once.
 //! - [`server`]: what a server can be asked for, whatever its make.
 //! - `list`: the names of all scenarios.
 
+pub mod deaths;
 pub mod doctor;
 pub mod encryption;
 pub mod faults;

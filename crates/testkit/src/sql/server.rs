@@ -16,6 +16,9 @@ pub trait SqlServer: Send + Sync + 'static {
     /// Whether it knows `UPDATE … RETURNING` and `ON CONFLICT`.
     const RETURNING: bool;
 
+    /// Its time: microseconds since 1970.
+    const NOW: &'static str;
+
     /// How the sort of database is called by `leasehold schema`.
     const SORT: &'static str;
 
@@ -91,6 +94,7 @@ impl SqlServer for Postgres {
     const OWN_ID: &'static str = "SELECT pg_backend_pid()";
     const RETURNING: bool = true;
     const SORT: &'static str = "postgres";
+    const NOW: &'static str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
     fn url(&self) -> String {
         self.url()
@@ -176,6 +180,7 @@ impl SqlServer for MariaDb {
     const OWN_ID: &'static str = "SELECT CONNECTION_ID()";
     const RETURNING: bool = false;
     const SORT: &'static str = "mysql";
+    const NOW: &'static str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
     fn url(&self) -> String {
         self.url()
