@@ -159,7 +159,7 @@ pub struct Traffic {
 }
 
 struct Shared {
-    target: SocketAddr,
+    target: Mutex<SocketAddr>,
     language: Language,
     mode: watch::Sender<Mode>,
     /// Every open connection listens to it. A cut tells those, and puts a new one in its place for those who come after.
@@ -170,6 +170,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn target(&self) -> SocketAddr {
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The fault that was planned for this request. It happens once.
     fn fault_for(&self, request: &Frame) -> Option<Fault> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,7 +227,7 @@ impl Proxy {
         let port = Port::reserve();
         let address = port.address();
         let shared = Arc::new(Shared {
-            target,
+            target: Mutex::new(target),
             language,
             mode: watch::Sender::new(Mode::Pass),
             cut: Mutex::default(),
@@ -259,6 +263,11 @@ impl Proxy {
     pub fn pass(&self) {
         self.plans().clear();
         self.set(Mode::Pass);
+    }
+
+    /// Leads to another server from now on. Connections to the one before stay as they are.
+    pub fn lead_to(&self, target: SocketAddr) {
+        *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
     }
 
     /// Resets all connections now, with a RST to both sides. New ones are served.

@@ -66,7 +66,7 @@ pub(super) async fn serve(mut client: TcpStream, shared: &Shared, mut cut: watch
         let mut mode = shared.mode.subscribe();
         // To a client it looks as if the server had taken the connection and said nothing.
         let _ = mode.wait_for(|mode| *mode != Mode::Hang).await;
-        let server = server.insert(TcpStream::connect(shared.target).await?);
+        let server = server.insert(TcpStream::connect(shared.target()).await?);
         server.set_nodelay(true)?;
         relay(&mut client, server, shared).await
     };

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::process::Command;
 
 use super::certificates::Certificates;
+use super::poll::until;
 use super::process::{Process, Program};
 use super::spawn;
 use super::unprivileged::{preamble, run};
@@ -58,6 +59,11 @@ impl MariaDbOptions {
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
+    }
+
+    /// It can have a replica, or be one.
+    fn with_log(self) -> Self {
+        self.line("server-id={port}").line("log-bin=bin").line("log-slave-updates=1")
     }
 
     fn config(&self) -> String {
@@ -119,6 +125,41 @@ impl MariaDb {
         let server = MariaDb { process, certificates };
         server.sql("CREATE DATABASE IF NOT EXISTS locks");
         server
+    }
+
+    /// Starts a primary and its replica. A commit is answered only when the replica has it too.
+    pub fn start_with_replica() -> (MariaDb, MariaDb) {
+        let primary = MariaDb::start(MariaDbOptions::new().with_log());
+        let replica =
+            MariaDbOptions::new().with_log().line("read-only=1").line("rpl-semi-sync-slave-enabled=1");
+        let replica = MariaDb::start(replica);
+        primary.sql("CREATE USER repl; GRANT REPLICATION SLAVE ON *.* TO repl");
+        replica.sql(&format!(
+            "CHANGE MASTER TO master_host = '127.0.0.1', master_port = {}, master_user = 'repl', \
+             master_use_gtid = slave_pos; START SLAVE",
+            primary.port()
+        ));
+        primary.sql(
+            "SET GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC', rpl_semi_sync_master_timeout = 60000, \
+             rpl_semi_sync_master_enabled = 1",
+        );
+        until("the replica is waited for", || {
+            let clients = primary.sql("SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'");
+            if clients.ends_with("\t1") { Ok(()) } else { Err(clients + &replica.log_tail()) }
+        });
+        (primary, replica)
+    }
+
+    /// Makes a replica the primary, when it has done all that it has heard of.
+    pub fn promote(&self) {
+        self.sql("STOP SLAVE IO_THREAD");
+        until("all that was heard is done", || {
+            let states =
+                self.sql("SELECT state FROM information_schema.processlist WHERE user = 'system user'");
+            let done = states.contains("Slave has read all relay log");
+            if done { Ok(()) } else { Err(states) }
+        });
+        self.sql("STOP SLAVE; RESET SLAVE ALL; SET GLOBAL read_only = 0");
     }
 
     /// `mysql://root@127.0.0.1:PORT/locks`
