@@ -2,10 +2,10 @@
 
 mod common;
 #[allow(dead_code, unreachable_pub)]
-#[path = "../examples/fencing.rs"]
+#[path = "../examples/mysql_fencing.rs"]
 mod fencing;
 #[allow(dead_code, unreachable_pub)]
-#[path = "../examples/transaction.rs"]
+#[path = "../examples/mysql_transaction.rs"]
 mod transaction;
 
 use common::SERVER;

@@ -1,6 +1,6 @@
 //! A holder that is paused past the end of its lease writes late, and its transaction changes nothing.
 //!
-//! Run it with `cargo run -p leasehold-postgres --example fencing -- postgres://user:password@host/database`. The story behind it is in
+//! Run it with `cargo run -p leasehold-postgres --example postgres_fencing -- postgres://user:password@host/database`. The story behind it is in
 //! `docs/fencing.md`.
 #![allow(clippy::print_stdout)]
 

@@ -1,6 +1,6 @@
 //! A lock that ends with the commit: the last seats of a show are sold, each once.
 //!
-//! Run it with `cargo run -p leasehold-postgres --example transaction -- postgres://user:password@host/database`. The driver is the user's own;
+//! Run it with `cargo run -p leasehold-postgres --example postgres_transaction -- postgres://user:password@host/database`. The driver is the user's own;
 //! Leasehold only says what to run.
 #![allow(clippy::print_stdout)]
 

@@ -1,6 +1,6 @@
 //! A lock that ends with the commit: the last seats of a show are sold, each once.
 //!
-//! Run it with `cargo run -p leasehold-mysql --example transaction -- mysql://user:password@host/database`. The driver is the user's own;
+//! Run it with `cargo run -p leasehold-mysql --example mysql_transaction -- mysql://user:password@host/database`. The driver is the user's own;
 //! Leasehold only says what to run.
 #![allow(clippy::print_stdout)]
 
