@@ -91,3 +91,18 @@ async fn combinations_that_make_no_sense() {
     says(client.striped("s", 0).lock("k").await.unwrap_err(), Kind::Invalid, &["0 stripes", "1 to 4096"]);
     says(client.striped("s", 5000).lock_all().await.unwrap_err(), Kind::Invalid, &["5000"]);
 }
+
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+#[test]
+fn transactions_are_a_matter_of_sql_stores() {
+    for url in ["mysql://a@b/c", "mariadb://a@b/c", "postgres://a@b/c", "postgresql://a@b/c"] {
+        let locks = leasehold::transaction_locks(url).expect("locks");
+        assert!(locks.named("x").expect("a name").wait.starts_with("SELECT "));
+        assert_eq!(locks.setup().is_empty(), url.starts_with("postgres"), "{url}");
+    }
+    for url in ["memory:", "postgres://bob:secret@h:port/db", "nonsense", "mysql://bob:secret@h"] {
+        let error = leasehold::transaction_locks(url).expect_err("no SQL store");
+        assert_eq!(error.kind(), leasehold::Kind::Invalid, "{error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+}

@@ -63,9 +63,12 @@ fn tables_of_mysql_can_be_made_by_hand() {
 #[test]
 fn the_prefix_of_the_store_is_the_one_that_is_printed() {
     let house = House::new();
-    for (sort, url) in
-        [("postgres", "postgres://a@b/c?prefix=ours_&schema=s"), ("mysql", "mysql://a@b/c?prefix=ours_")]
-    {
+    for (sort, url) in [
+        ("postgres", "postgres://a@b/c?prefix=ours_&schema=s"),
+        ("postgres", "postgresql://a@b/c?prefix=ours_"),
+        ("mysql", "mysql://a@b/c?prefix=ours_"),
+        ("mysql", "mariadb://a@b/c?prefix=ours_"),
+    ] {
         let printed = house.run(["--store", url, "schema", sort]).expect(0).stdout;
         assert!(printed.contains("ours_locks") && !printed.contains("leasehold_"), "{printed}");
         // Another store's URL says nothing about this one.

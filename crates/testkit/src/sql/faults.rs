@@ -13,9 +13,13 @@ use crate::history::History;
 use crate::proxy::Proxy;
 use crate::wait::{eventually, soon};
 
+/// A client. Where statements have little time, a busy machine may need more than one try to connect.
 async fn client(db: impl Database, url: &str, budget: Budget) -> Client {
-    let builder = Client::builder().local_queue(budget).default_lease(Duration::from_secs(8));
-    soon("a client", builder.open(db.open(url).expect("a store"))).await.expect("a client")
+    eventually("there is a client", || async {
+        let builder = Client::builder().local_queue(budget).default_lease(Duration::from_secs(8));
+        builder.open(db.open(url).expect("a store")).await
+    })
+    .await
 }
 
 /// Counts under a lock, not atomically: only the lock keeps it exact.
