@@ -102,7 +102,9 @@ fn every_scenario_of_sql_stores_is_in_their_list() {
     for file in
         names(&folder, ".rs").iter().filter(|file| !["mod", "list", "server"].contains(&file.as_str()))
     {
-        for scenario in scenarios(&read(&folder.join(format!("{file}.rs")))) {
+        let all = scenarios(&read(&folder.join(format!("{file}.rs"))));
+        // The others help.
+        for scenario in all.iter().filter(|name| name.ends_with("<D: Database>")) {
             assert!(
                 listed(scenario.split('<').next().unwrap_or_default()),
                 "{file}::{scenario} is not listed"
