@@ -17,7 +17,7 @@ use mysql_async::Value;
 
 use crate::mailbox::{self, Mailbox};
 use crate::sql::{self, Outcome, bytes, maybe, maybe_number, maybe_text, number, string, text};
-use crate::wake::{Doorbell, bell_of};
+use crate::wake::{Doorbell, bell_of, ring};
 use crate::wire::{Text, Wire};
 
 /// The database's time when the statement began; no time zone and no summer time in it.
@@ -119,14 +119,14 @@ impl State {
     }
 
     /// The same, and rings at those who have mail then. That is in the same text, so it is done when this returns.
-    async fn together_and_ring(&self, statements: &[String], bells: &[u64]) -> Result<Vec<Outcome>> {
+    async fn together_and_ring(&self, statements: &[String], rings: &[String]) -> Result<Vec<Outcome>> {
         let mut text = format!("START TRANSACTION; {}; COMMIT", statements.join("; "));
-        bells.iter().for_each(|bell| text += &format!("; KILL QUERY {bell}"));
+        rings.iter().for_each(|ring| text.extend(["; ", ring]));
         let enough = statements.len() + 2;
         let mut outcomes = self.wire.send(Text::Plain { statements: text, enough }).await?;
         // One whose session is gone ended the text: the others are rung at one by one.
         let rung = outcomes.len() - enough;
-        bells.iter().skip(rung + 1).for_each(|bell| self.wire.post(&format!("KILL QUERY {bell}")));
+        rings.iter().skip(rung + 1).for_each(|ring| self.wire.post(ring));
         outcomes.truncate(enough);
         outcomes.remove(0);
         Ok(outcomes)
@@ -203,7 +203,7 @@ impl Backend for State {
         let saved = if let [one] = statements.as_slice() {
             self.wire.run_one(one).await?.changed
         } else {
-            changed(&self.together_and_ring(&statements, &bells(&change.letters)).await?, 0)
+            changed(&self.together_and_ring(&statements, &rings(&change.letters)).await?, 0)
         };
         Ok(saved > 0)
     }
@@ -467,12 +467,13 @@ fn depart(locks: &str, watch: &str, retention: u64) -> String {
     )
 }
 
-/// The doorbells of those who get letters, each once.
-fn bells(letters: &[Letter]) -> Vec<u64> {
-    let mut bells: Vec<u64> = letters.iter().filter_map(|letter| bell_of(&letter.wake)).collect();
-    bells.sort_unstable();
-    bells.dedup();
-    bells
+/// The statements that ring at those who get letters, at each once.
+fn rings(letters: &[Letter]) -> Vec<String> {
+    let mut rings: Vec<String> =
+        letters.iter().filter_map(|letter| Some(ring(letter.to, bell_of(&letter.wake)?))).collect();
+    rings.sort_unstable();
+    rings.dedup();
+    rings
 }
 
 /// A name, as a statement has it.

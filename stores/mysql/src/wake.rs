@@ -137,7 +137,7 @@ impl Listening {
 
     async fn hear(&self, mut conn: Conn) -> Ended {
         let id = u64::from(conn.id());
-        let pillow = pillow(self.session);
+        let pillow = pillow(self.session, id);
         // Held until this ends.
         let _anchor = match anchor(&self.wire, &pillow).await {
             Ok(anchor) => anchor,
@@ -171,14 +171,16 @@ impl Listening {
             };
             // A connection on which this is given up is never used again.
             match timeout(longest, play(conn, &text)).await {
-                Ok(Ok(outcomes)) => match outcomes.last().and_then(|outcome| outcome.rows.first()) {
-                    Some(row) if matches!(maybe_number(row, 0), Ok(Some(1))) => {
-                        return Err(gone("the connection of its named lock ended"));
+                Ok(Ok(outcomes)) => {
+                    let row = outcomes.last().and_then(|outcome| outcome.rows.first());
+                    match row.and_then(|row| maybe_number(row, 0).ok()?) {
+                        Some(1) => return Err(gone("the connection of its named lock ended")),
+                        // It slept to the end.
+                        Some(_) => continue,
+                        // Somebody rang, or there was mail already.
+                        None => {}
                     }
-                    // It slept to the end.
-                    Some(_) => continue,
-                    None => {}
-                },
+                }
                 Ok(Err(error)) if was_interrupted(&error) => {}
                 Ok(Err(error)) => return Err(judge(error)),
                 Err(_) => return Err(gone("the connection that naps does not wake up")),
@@ -209,9 +211,19 @@ pub(crate) async fn hears(wire: &Wire) -> bool {
     matches!(trial(wire, &mut conn, id, &pillow).await, Ok(true))
 }
 
-/// The named lock that a session waits for. Only it has it.
-fn pillow(session: SessionId) -> String {
-    format!("leasehold:{session}")
+/// The named lock that a session waits for, with this connection. Only it has it.
+fn pillow(session: SessionId, bell: u64) -> String {
+    format!("leasehold:{session}:{bell}")
+}
+
+/// The statement that rings at a session. After a restart or on another server the number of its connection may be that of anybody, so
+/// it rings only where the session's named lock says that the connection is there for this. Else it is the error that nobody is.
+pub(crate) fn ring(session: SessionId, bell: u64) -> String {
+    ring_at(&pillow(session, bell), bell)
+}
+
+fn ring_at(pillow: &str, bell: u64) -> String {
+    format!("KILL QUERY IF(IS_USED_LOCK('{pillow}') IS NULL, 0, {bell})")
 }
 
 /// A connection that holds a named lock.
@@ -243,7 +255,7 @@ async fn trial(wire: &Wire, conn: &mut Conn, id: u64, pillow: &str) -> Result<bo
         sleep(FALL_ASLEEP).await;
         loop {
             // If it is refused, nobody wakes up.
-            let _ = wire.run_one(&format!("KILL QUERY {id}")).await;
+            let _ = wire.run_one(&ring_at(pillow, id)).await;
             sleep(RING_AGAIN).await;
         }
     };

@@ -3,9 +3,15 @@
 mod common;
 
 use leasehold_client::{Budget, Client};
+use leasehold_testkit::servers::{MariaDb, MariaDbOptions};
+use leasehold_testkit::sql::fresh_url;
 use leasehold_testkit::wait::{eventually, soon};
 
-use common::{fresh_url, open, start};
+use common::open;
+
+fn start() -> MariaDb {
+    MariaDb::start(MariaDbOptions::new())
+}
 
 async fn client(url: &str) -> Client {
     let builder = Client::builder().local_queue(Budget::off());
@@ -51,7 +57,34 @@ async fn somebody_waits(client: &Client) {
     eventually("somebody waits", look).await;
 }
 
-fn entries(server: &common::Server) -> String {
+/// After a restart, the number in a row may be that of anybody's connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bell_whose_number_is_somebody_elses_now_disturbs_nobody() {
+    let server = start();
+    let url = fresh_url(&server);
+    let (one, other) = (client(&url).await, client(&url).await);
+    let guard = one.mutex("x").lock().await.expect("a lock");
+    let waiting = tokio::spawn(async move { other.mutex("x").lock().await });
+    somebody_waits(&one).await;
+    std::thread::scope(|scope| {
+        let stranger = scope.spawn(|| server.sql("SELECT SLEEP(4) AS whole"));
+        let number = loop {
+            let found = server
+                .sql("SELECT id FROM information_schema.processlist WHERE info LIKE '%AS whole' AND id <> CONNECTION_ID()");
+            if let Ok(number) = found.trim().parse::<u64>() {
+                break number;
+            }
+        };
+        server.sql(&format!("UPDATE locks.{} SET wake = 'bell:{number}'", entries(&server)));
+        let runtime = tokio::runtime::Handle::current();
+        scope.spawn(move || runtime.block_on(guard.release()).expect("a release")).join().expect("a release");
+        // SLEEP tells with 1 that it was ended early.
+        assert_eq!(stranger.join().expect("a stranger").trim(), "0");
+    });
+    drop(waiting);
+}
+
+fn entries(server: &MariaDb) -> String {
     let found =
         server.sql("SELECT table_name FROM information_schema.tables WHERE table_name LIKE 't%entries'");
     found.trim().to_owned()

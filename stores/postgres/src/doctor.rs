@@ -9,7 +9,7 @@ use leasehold_core::doctor::{Finding, Grade};
 use leasehold_sql::doctor::{Findings, TABLES, Table, clock_off};
 
 use crate::config::Config;
-use crate::sql::Values;
+use crate::sql::{Values, maybe_text};
 use crate::wake::hears;
 use crate::wire::Wire;
 
@@ -94,16 +94,17 @@ async fn tables(wire: &Wire) -> Result<Vec<Table>> {
                     "SELECT r.id IS NOT NULL, \
                      NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = r.id AND i.indisprimary AND i.indisvalid), \
                      to_regclass({index}) IS NULL, \
-                     array(SELECT w.what FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) w(what) \
+                     (SELECT string_agg(w.what, ',') FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) w(what) \
                        WHERE NOT has_table_privilege(r.id, w.what)) \
                      FROM (SELECT to_regclass({table})::oid AS id) r"
                 ),
                 &values,
             )
             .await?;
-        let flag = |at| rows.first().is_some_and(|row| row.try_get(at).unwrap_or(false));
+        let text = |at: usize| rows.first().and_then(|row| maybe_text(row, at).ok().flatten());
+        let flag = |at| text(at) == Some("t");
         let there = flag(0);
-        let denied = rows.first().and_then(|row| row.try_get(3).ok()).unwrap_or_default();
+        let denied = text(3).map(|all| all.split(',').map(str::to_owned).collect()).unwrap_or_default();
         tables.push(Table {
             name: whole,
             there,
