@@ -125,10 +125,11 @@ mod tests {
 
     use super::*;
 
-    const SCRIPTS: [&str; 10] = [
+    const SCRIPTS: [&str; 11] = [
         include_str!("../../scripts/downgrade.lua"),
         include_str!("../../scripts/inspect.lua"),
         include_str!("../../scripts/join.lua"),
+        include_str!("../../scripts/kept.lua"),
         include_str!("../../scripts/leave.lua"),
         include_str!("../scripts.rs"),
         include_str!("../../scripts/limit.lua"),
