@@ -107,7 +107,8 @@ fn server(place: &str, options: &Options) -> Result<Opts> {
         .prefer_socket(false)
         .tcp_keepalive(Some(KEEPALIVE))
         .tcp_nodelay(true)
-        .stmt_cache_size(0)
+        // Those of a free lock, and no more.
+        .stmt_cache_size(4)
         .setup(vec![
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
             format!(

@@ -20,7 +20,7 @@ use crate::sql::{self, Outcome, bytes, maybe, maybe_number, maybe_text, number, 
 use crate::wake::{Doorbell, bell_of, ring};
 use crate::wire::{Text, Wire};
 
-/// The database's time when the statement began; no time zone and no summer time in it.
+/// The database's time when the statement began, the same wherever it stands in it; no time zone and no summer time in it.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 /// How many cells stand before those of an entry in what [`State::read`] reads.
@@ -419,10 +419,10 @@ fn unwatched(watch: &str) -> String {
 /// What [`enter`] writes into a column; `None` for what the claim says itself.
 fn in_enter(column: &str) -> Option<&'static str> {
     Some(match column {
-        "token" => "LAST_INSERT_ID(t.now)",
-        "block" | "since" | "held_since" => "t.now",
-        "block_end" => "t.now + @more",
-        "ends" => "t.now + ?",
+        "token" => "LAST_INSERT_ID(@now)",
+        "block" | "since" | "held_since" => "@now",
+        "block_end" => "@now + @more",
+        "ends" => "@now + ?",
         "state" => "'holds'",
         "started" => "1",
         _ => return None,
@@ -432,26 +432,29 @@ fn in_enter(column: &str) -> Option<&'static str> {
 /// The statement that takes a free lock. Its values: the name, a version, a limit, the lease, and what [`in_enter`] leaves open.
 fn enter(locks: &str, watch: &str, retention: u64) -> String {
     let (columns, more) = (COLUMNS.map(|(name, _)| name).join(", "), (BLOCK - 1).to_string());
+    let written = |column| in_enter(column).unwrap_or("?").replace("@more", &more).replace("@now", NOW);
+    let inserted = COLUMNS.map(|(column, _)| written(column));
+    // From left to right, and each sees what those before it set: the version comes first, and whether it is the new one, which is random,
+    // says to the others whether the lock was free.
     let free = format!("{locks}.entry IS NULL AND {locks}.rest = 0");
-    let inserted = COLUMNS.map(|(column, _)| in_enter(column).unwrap_or("?").replace("@more", &more));
-    // From left to right, and each sees what those before it set: the entry, which says whether the lock is free, is the last.
+    let taken = format!("{locks}.version = VALUES(version)");
     let mut updated = vec![
-        format!("token = IF({free}, LAST_INSERT_ID(GREATEST({locks}.last + 1, VALUES(since))), token)"),
-        format!("block = IF({free}, token, block)"),
-        format!("block_end = IF({free}, token + {more}, block_end)"),
-        format!("last = IF({free}, token + {more}, last)"),
+        format!("version = IF({free}, VALUES(version), {locks}.version)"),
+        format!("token = IF({taken}, LAST_INSERT_ID(GREATEST({locks}.last + 1, VALUES(since))), token)"),
+        format!("block = IF({taken}, token, block)"),
+        format!("block_end = IF({taken}, token + {more}, block_end)"),
+        format!("last = IF({taken}, token + {more}, last)"),
     ];
     let others = COLUMNS.map(|(column, _)| column).into_iter();
-    let others = others.filter(|column| !["token", "block", "block_end", "entry"].contains(column));
-    for column in ["version", "permit_limit", "line", "keep"].into_iter().chain(others).chain(["entry"]) {
-        updated.push(format!("{column} = IF({free}, VALUES({column}), {locks}.{column})"));
+    let others = others.filter(|column| !["token", "block", "block_end"].contains(column));
+    for column in ["permit_limit", "line", "keep"].into_iter().chain(others) {
+        updated.push(format!("{column} = IF({taken}, VALUES({column}), {locks}.{column})"));
     }
     format!(
         "INSERT INTO {locks} (name, version, last, permit_limit, line, rest, keep, {columns}) \
-         SELECT ?, ?, t.now + {more}, ?, 1, 0, t.now + ? + {retention}, {} \
-         FROM (SELECT {NOW} AS now) t WHERE NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > t.now) \
-         ON DUPLICATE KEY UPDATE {}",
+         SELECT ?, ?, {NOW} + {more}, ?, 1, 0, {NOW} + ? + {retention}, {} FROM DUAL WHERE {} ON DUPLICATE KEY UPDATE {}",
         inserted.join(", "),
+        unwatched(watch),
         updated.join(", ")
     )
 }

@@ -54,24 +54,30 @@ impl Values {
         self.add(array(cells.iter().map(written), sort), sort)
     }
 
-    /// The name of a statement that has these values.
-    pub(crate) fn name_of(&self, statement: &str) -> u128 {
-        stable_hash(statement.as_bytes())
-    }
-
-    /// Makes the statement known to a connection.
-    pub(crate) fn prepare(&self, name: u128, statement: &str) -> String {
+    /// A statement that has values like these.
+    pub(crate) fn statement(&self, text: &str) -> Statement {
+        let name = format!("leasehold_{:032x}", stable_hash(text.as_bytes()));
         let sorts =
             if self.sorts.is_empty() { String::new() } else { format!(" ({})", self.sorts.join(", ")) };
-        format!("PREPARE leasehold_{name:032x}{sorts} AS {statement}")
+        Statement { prepare: format!("PREPARE {name}{sorts} AS {text}"), name }
     }
 
-    /// Has a connection that knows it run the statement.
-    pub(crate) fn execute(&self, name: u128) -> String {
-        let values =
-            if self.written.is_empty() { String::new() } else { format!("({})", self.written.join(", ")) };
-        format!("EXECUTE leasehold_{name:032x}{values}")
+    /// Has a connection that knows it run the statement with these values.
+    pub(crate) fn execute(&self, statement: &Statement) -> String {
+        let name = &statement.name;
+        if self.written.is_empty() {
+            return format!("EXECUTE {name}");
+        }
+        format!("EXECUTE {name}({})", self.written.join(", "))
     }
+}
+
+/// A statement with its name.
+pub(crate) struct Statement {
+    /// Says what it means.
+    pub(crate) name: String,
+    /// Makes it known to a connection.
+    pub(crate) prepare: String,
 }
 
 fn null() -> String {
@@ -147,23 +153,22 @@ mod tests {
         let mut values = Values::default();
         let (a, b) = (values.text("o'clock"), values.maybe(None));
         let c = values.column(&[Cell::Number(7), Cell::Null], Sort::Number);
-        let statement = format!("SELECT {a}, {b}, {c}");
-        assert_eq!(statement, "SELECT $1, $2, $3");
-        let name = values.name_of(&statement);
-        assert_ne!(name, values.name_of("SELECT $1, $2"));
+        let text = format!("SELECT {a}, {b}, {c}");
+        assert_eq!(text, "SELECT $1, $2, $3");
+        let statement = values.statement(&text);
+        let name = &statement.name;
+        assert_ne!(*name, values.statement("SELECT $1, $2").name);
         assert_eq!(
-            values.prepare(name, &statement),
-            format!("PREPARE leasehold_{name:032x} (text, bigint, bigint[]) AS SELECT $1, $2, $3")
+            statement.prepare,
+            format!("PREPARE {name} (text, bigint, bigint[]) AS SELECT $1, $2, $3")
         );
         assert_eq!(
-            values.execute(name),
-            format!(r"EXECUTE leasehold_{name:032x}(E'o\'clock', NULL, ARRAY[7, NULL]::bigint[])")
+            values.execute(&statement),
+            format!(r"EXECUTE {name}(E'o\'clock', NULL, ARRAY[7, NULL]::bigint[])")
         );
         let none = Values::default();
-        assert_eq!(none.execute(1), "EXECUTE leasehold_00000000000000000000000000000001");
-        assert_eq!(
-            none.prepare(1, "SELECT 2"),
-            "PREPARE leasehold_00000000000000000000000000000001 AS SELECT 2"
-        );
+        let statement = none.statement("SELECT 2");
+        assert_eq!(none.execute(&statement), format!("EXECUTE {}", statement.name));
+        assert_eq!(statement.prepare, format!("PREPARE {} AS SELECT 2", statement.name));
     }
 }

@@ -2,7 +2,7 @@
 //! COMMITTED that row alone is looked at again after waiting for somebody else.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use leasehold_core::store::Waiting;
@@ -11,7 +11,7 @@ use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
 use leasehold_sql::{BLOCK, Backend, Bell, Cell, Change, Ears, Entering, Kept, Letter, Loaded, Lock, Row};
 use tokio_postgres::SimpleQueryRow;
 
-use crate::sql::{Values, maybe_number, maybe_text, number, text};
+use crate::sql::{Statement, Values, maybe_number, maybe_text, number, text};
 use crate::wake::{Listener, MAIL, PUSH, channel};
 use crate::wire::Wire;
 
@@ -31,6 +31,10 @@ pub(crate) struct State {
     retention: i64,
     /// The columns of an entry, as a list.
     columns: String,
+    /// Takes a free lock. Written when it is needed first, as is the next.
+    enter: OnceLock<Statement>,
+    /// Lets go of a lock that nobody waits for.
+    depart: OnceLock<Statement>,
 }
 
 impl State {
@@ -44,6 +48,8 @@ impl State {
             watch: table("watch"),
             retention: whole(micros(config.options.retention)),
             columns: COLUMNS.map(|(name, _)| name).join(", "),
+            enter: OnceLock::new(),
+            depart: OnceLock::new(),
             wire,
         }
     }
@@ -179,33 +185,38 @@ impl Backend for State {
             (v.number(leasehold_sql::change::fresh_version()?), v.maybe(entering.limit.map(i64::from)));
         let lease = v.number(whole(micros(entering.row.entry.lease.length())));
         let more = BLOCK - 1;
-        let fresh = "GREATEST(l.last + 1, EXCLUDED.since)";
-        let (mut inserted, mut updated) = (Vec::new(), Vec::new());
-        for (cell, (column, sort)) in entering.row.cells().into_iter().zip(COLUMNS) {
-            let (new, again) = match column {
-                "token" | "block" => ("t.now".to_owned(), fresh.to_owned()),
-                "block_end" => (format!("t.now + {more}"), format!("{fresh} + {more}")),
-                "since" | "held_since" => ("t.now".to_owned(), "EXCLUDED.since".to_owned()),
-                "ends" => (format!("t.now + {lease}"), "EXCLUDED.ends".to_owned()),
-                "state" => ("'holds'".to_owned(), "'holds'".to_owned()),
-                "started" => ("1".to_owned(), "1".to_owned()),
-                _ => (v.cell(&cell, sort), format!("EXCLUDED.{column}")),
-            };
-            inserted.push(new);
-            updated.push(format!("{column} = {again}"));
-        }
-        let statement = format!(
-            "WITH t AS MATERIALIZED (SELECT {NOW} AS now) \
-             INSERT INTO {locks} AS l (name, version, last, permit_limit, line, rest, keep, {columns}) \
-             SELECT {name}, {to}, t.now + {more}, {limit}, 1, 0, t.now + {lease} + {retention}, {} FROM t \
-             WHERE NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > t.now) \
-             ON CONFLICT (name) DO UPDATE SET version = EXCLUDED.version, last = {fresh} + {more}, \
-             permit_limit = EXCLUDED.permit_limit, line = 1, keep = EXCLUDED.keep, {} \
-             WHERE l.entry IS NULL AND l.rest = 0 RETURNING l.token",
-            inserted.join(", "),
-            updated.join(", ")
-        );
-        let rows = self.wire.run(&statement, &values).await?;
+        let inserted = entering.row.cells();
+        let inserted = inserted.iter().zip(COLUMNS).map(|(cell, (column, sort))| match column {
+            "token" | "block" | "since" | "held_since" => "t.now".to_owned(),
+            "block_end" => format!("t.now + {more}"),
+            "ends" => format!("t.now + {lease}"),
+            "lease" => lease.clone(),
+            "state" => "'holds'".to_owned(),
+            "started" | "seq" => "1".to_owned(),
+            "asked" => "0".to_owned(),
+            _ => v.cell(cell, sort),
+        });
+        let inserted: Vec<String> = inserted.collect();
+        let statement = self.enter.get_or_init(|| {
+            let fresh = "GREATEST(l.last + 1, EXCLUDED.since)";
+            let updated = COLUMNS.map(|(column, _)| match column {
+                "token" | "block" => format!("{column} = {fresh}"),
+                "block_end" => format!("{column} = {fresh} + {more}"),
+                _ => format!("{column} = EXCLUDED.{column}"),
+            });
+            values.statement(&format!(
+                "WITH t AS MATERIALIZED (SELECT {NOW} AS now) \
+                 INSERT INTO {locks} AS l (name, version, last, permit_limit, line, rest, keep, {columns}) \
+                 SELECT {name}, {to}, t.now + {more}, {limit}, 1, 0, t.now + {lease} + {retention}, {} FROM t \
+                 WHERE NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > t.now) \
+                 ON CONFLICT (name) DO UPDATE SET version = EXCLUDED.version, last = {fresh} + {more}, \
+                 permit_limit = EXCLUDED.permit_limit, line = 1, keep = EXCLUDED.keep, {} \
+                 WHERE l.entry IS NULL AND l.rest = 0 RETURNING l.token",
+                inserted.join(", "),
+                updated.join(", ")
+            ))
+        });
+        let rows = self.wire.run_statement(statement, &values).await?;
         rows.first().map(|row| Ok(Token(number(row, 0)?.unsigned_abs()))).transpose()
     }
 
@@ -214,15 +225,17 @@ impl Backend for State {
         let mut v = Values::default();
         let (name, id) = (v.text(key(name.as_str())), v.text(id.to_string()));
         let used = v.maybe(used.map(|token| whole(token.0)));
-        let statement = format!(
+        let statement = self.depart.get_or_init(|| {
+            v.statement(&format!(
             "WITH t AS MATERIALIZED (SELECT {NOW} AS now) \
              UPDATE {locks} l SET entry = NULL, session = NULL, label = NULL, state = NULL, token = NULL, \
              permit_limit = NULL, version = l.version + 1, keep = t.now + {retention}, \
              last = CASE WHEN {used} <= l.block_end AND l.last = l.block_end THEN GREATEST({used}, l.block - 1) ELSE l.last END \
              FROM t WHERE l.name = {name} AND l.entry = {id} AND l.rest = 0 AND l.state = 'holds' \
              AND NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > t.now) RETURNING 1"
-        );
-        Ok(!self.wire.run(&statement, &v).await?.is_empty())
+            ))
+        });
+        Ok(!self.wire.run_statement(statement, &v).await?.is_empty())
     }
 
     async fn append(&self, name: &Name, row: &Row) -> Result<Option<Waiting>> {

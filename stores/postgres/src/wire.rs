@@ -14,7 +14,7 @@ use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::config::Config;
 use crate::schema;
-use crate::sql::{Values, number};
+use crate::sql::{Statement, Values, number};
 use crate::tls::Connector;
 use crate::trouble::{Trouble, judge, other_schema};
 
@@ -45,7 +45,7 @@ struct Link {
 /// A connection, and the statements that it knows. A pooler may have lent us another one meanwhile.
 struct Line {
     client: Client,
-    known: std::sync::Mutex<HashSet<u128>>,
+    known: std::sync::Mutex<HashSet<String>>,
 }
 
 impl Drop for Link {
@@ -95,7 +95,16 @@ impl Wire {
     }
 
     /// Runs a statement. One that others made the database roll back is tried again; missing tables are created.
-    pub(crate) async fn run(&self, statement: &str, values: &Values) -> Result<Vec<SimpleQueryRow>> {
+    pub(crate) async fn run(&self, text: &str, values: &Values) -> Result<Vec<SimpleQueryRow>> {
+        self.run_statement(&values.statement(text), values).await
+    }
+
+    /// The same for one that was written before.
+    pub(crate) async fn run_statement(
+        &self,
+        statement: &Statement,
+        values: &Values,
+    ) -> Result<Vec<SimpleQueryRow>> {
         let mut created = false;
         for _ in 0..TRIES {
             match self.once(statement, values).await {
@@ -116,7 +125,7 @@ impl Wire {
         Err(Error::new(Kind::Unavailable, what).at(self.config.url()))
     }
 
-    async fn once(&self, statement: &str, values: &Values) -> Result<Vec<SimpleQueryRow>, Trouble> {
+    async fn once(&self, statement: &Statement, values: &Values) -> Result<Vec<SimpleQueryRow>, Trouble> {
         let lane = self.lane();
         lane.busy.fetch_add(1, Ordering::Relaxed);
         let _busy = Busy(&lane.busy);
@@ -248,18 +257,16 @@ impl Line {
     /// Runs a statement by its name; says first what the name means if the connection doesn't know.
     async fn run(
         &self,
-        statement: &str,
+        statement: &Statement,
         values: &Values,
     ) -> Result<Vec<SimpleQueryRow>, tokio_postgres::Error> {
-        let name = values.name_of(statement);
-        let execute = values.execute(name);
-        let mut known = self.known().contains(&name);
+        let execute = values.execute(statement);
+        let mut known = self.known().contains(&statement.name);
         loop {
             let answer = if known {
                 self.client.simple_query(&execute).await
             } else {
-                let both = format!("{}; {execute}", values.prepare(name, statement));
-                self.client.simple_query(&both).await
+                self.client.simple_query(&format!("{}; {execute}", statement.prepare)).await
             };
             match answer {
                 // A pooler has lent us a connection that others have used, or one that is new.
@@ -269,7 +276,7 @@ impl Line {
                 }
                 Err(error) => return Err(error),
                 Ok(messages) => {
-                    self.known().insert(name);
+                    self.known().insert(statement.name.clone());
                     let row = |message| match message {
                         SimpleQueryMessage::Row(row) => Some(row),
                         _ => None,
@@ -280,7 +287,7 @@ impl Line {
         }
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashSet<u128>> {
+    fn known(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
