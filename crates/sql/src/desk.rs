@@ -62,15 +62,17 @@ impl<B: Backend> Desk<B> {
     pub(crate) async fn ask(&self, ask: Ask) -> Result<Joined> {
         let asked_before = self.wake.track(ask.id, &ask.name);
         let turns = self.wake.turns();
-        let joined = match self.enter(&ask).await {
+        // What its row may say, however the bell changes meanwhile.
+        let told = self.bell.wake();
+        let joined = match self.enter(&ask, &told).await {
             Ok(Some(grant)) => Ok(Joined::Held(grant)),
             // One that may be there already must not be added.
-            Ok(None) if !asked_before && ask.otherwise == Otherwise::Queue => self.append(&ask).await,
+            Ok(None) if !asked_before && ask.otherwise == Otherwise::Queue => self.append(&ask, &told).await,
             Ok(None) => self.join(&ask).await,
             Err(error) => Err(error),
         };
         match joined {
-            Ok(Joined::Waiting(waiting)) => self.waits(&ask, turns, waiting).await,
+            Ok(Joined::Waiting(waiting)) => self.waits(&ask, turns, told, waiting).await,
             Ok(Joined::Busy) => {
                 self.wake.forget(ask.id);
                 Ok(Joined::Busy)
@@ -86,13 +88,13 @@ impl<B: Backend> Desk<B> {
     }
 
     /// The usual case: the lock is free.
-    async fn enter(&self, ask: &Ask) -> Result<Option<Grant>> {
+    async fn enter(&self, ask: &Ask, told: &str) -> Result<Option<Grant>> {
         let limit = match ask.want {
             Want::Permits { n, of } if n > of => return Ok(None),
             Want::Permits { of, .. } => Some(of),
             Want::Exclusive | Want::Shared => None,
         };
-        let row = Row { entry: self.entry(ask), barges: false, seq: 1, wake: self.bell.wake() };
+        let row = Row { entry: self.entry(ask), barges: false, seq: 1, wake: told.to_owned() };
         let entering = Entering { name: ask.name.clone(), row, limit };
         let first = self.backend.enter(&entering).await.map_err(|e| e.on(&ask.name))?;
         Ok(first.map(|first| Grant {
@@ -105,11 +107,11 @@ impl<B: Backend> Desk<B> {
     }
 
     /// The usual wait: behind one that holds the lock alone.
-    async fn append(&self, ask: &Ask) -> Result<Joined> {
+    async fn append(&self, ask: &Ask, told: &str) -> Result<Joined> {
         if matches!(ask.want, Want::Permits { .. }) {
             return self.join(ask).await;
         }
-        let row = Row { entry: self.entry(ask), barges: false, seq: 0, wake: self.bell.wake() };
+        let row = Row { entry: self.entry(ask), barges: false, seq: 0, wake: told.to_owned() };
         match self.backend.append(&ask.name, &row).await.map_err(|e| e.on(&ask.name))? {
             Some(waiting) => Ok(Joined::Waiting(waiting)),
             None => self.join(ask).await,
@@ -122,8 +124,8 @@ impl<B: Backend> Desk<B> {
     }
 
     /// An entry waits. If listening began or ended meanwhile, it looks once more: it may have missed its grant.
-    async fn waits(&self, ask: &Ask, turns: u64, waiting: Waiting) -> Result<Joined> {
-        self.wake.waits_with(ask.id, self.bell.wake());
+    async fn waits(&self, ask: &Ask, turns: u64, told: String, waiting: Waiting) -> Result<Joined> {
+        self.wake.waits_with(ask.id, told);
         if self.wake.turns() == turns {
             return Ok(Joined::Waiting(waiting));
         }

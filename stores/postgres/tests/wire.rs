@@ -15,10 +15,10 @@ async fn client(url: &str) -> Client {
     soon("a client", builder.open(open(url).expect("a store"))).await.expect("a client")
 }
 
-/// How many of our statements the server's log has.
+/// How many statements about locks the server's log has. It shows each with what was prepared under its name.
 fn statements(server: &Postgres) -> usize {
     let log = std::fs::read_to_string(server.folder().join("log")).expect("a log");
-    log.lines().filter(|line| line.contains("statement: ") && line.contains("EXECUTE leasehold_")).count()
+    log.lines().filter(|line| line.contains("PREPARE leasehold_") && line.contains("_locks")).count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
