@@ -189,11 +189,19 @@ impl Desk {
     }
 
     /// A grant counts when as many replicas have it as the configuration says. Else it is given back.
+    ///
+    /// Where that is not known, as in a failover, it is not given back: the caller asks again for the same entry, and a command that was
+    /// sent before, on a connection that broke, can still be carried out after that. It would take away what was granted then. For the same
+    /// reason an entry is not asked for again if nobody knows whether it was given back; it then ends by itself.
     async fn must_be_replicated(&self, name: &Name, id: EntryId, mark: Mark) -> Result<()> {
         let Err(error) = self.wire.replicated_since(mark).await else { return Ok(()) };
-        // If it can't be given back, it ends by itself.
-        let _ = self.go(&Leave::new(name.clone(), id), "l").await;
-        Err(error)
+        if error.retry_advice() == Retry::SameId {
+            return Err(error);
+        }
+        match self.go(&Leave::new(name.clone(), id), "l").await {
+            Ok(_) => Err(error),
+            Err(_) => Err(error.retry(Retry::Never)),
+        }
     }
 
     /// A lease that was renewed on a master alone could end early on the replica that takes over.

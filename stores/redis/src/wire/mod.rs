@@ -209,13 +209,16 @@ impl Wire {
     }
 
     /// As many replicas as the configuration demands have what was answered by this connection. It fails if the connection
-    /// was lost since: then nobody can know whether the server that is connected to now had it at all.
+    /// was lost since: then nobody can know whether the server that is connected to now had it at all. What is not known is
+    /// [`Retry::SameId`]; too few replicas are [`Retry::Later`].
     pub async fn replicated_since(&self, mark: Mark) -> Result<()> {
         if self.context.config.replicas() == 0 {
             return Ok(());
         }
         self.check_open()?;
-        let gone = || Error::new(Kind::Unavailable, "the node is no longer part of the cluster");
+        let gone = || {
+            Error::new(Kind::Unavailable, "the node is no longer part of the cluster").retry(Retry::SameId)
+        };
         self.topology.numbered(mark.node).ok_or_else(gone)?.replicated(mark.generation).await
     }
 

@@ -75,7 +75,7 @@ impl Waiter {
     async fn wait_once(&self) -> Outcome {
         let config = &self.context.config;
         let deadline = Instant::now() + config.timeout() + config.replicas_timeout();
-        let (source, answers) = self.link.call_all(self.commands(), deadline).await?;
+        let (source, answers) = self.link.call_all(self.commands(), deadline).await.map_err(unknown)?;
         let mut answers = answers.into_iter();
         understood(answers.next())?;
         match understood(answers.next())? {
@@ -111,7 +111,15 @@ impl Waiter {
 fn understood(answer: Option<Result<Answer, Verdict>>) -> Result<Value> {
     match answer {
         Some(Ok(answer)) => Ok(answer.value),
-        Some(Err(Verdict::Again(e) | Verdict::NotMaster(e) | Verdict::Failed(e))) => Err(e),
-        _ => Err(Error::new(Kind::Unavailable, "the node changed while its replicas were waited for")),
+        Some(Err(Verdict::Failed(e))) => Err(e),
+        Some(Err(Verdict::Again(e) | Verdict::NotMaster(e))) => Err(unknown(e)),
+        _ => {
+            Err(unknown(Error::new(Kind::Unavailable, "the node changed while its replicas were waited for")))
+        }
     }
+}
+
+/// Whether replicas have it is not known. Whoever asks again for the same learns it.
+fn unknown(error: Error) -> Error {
+    if error.retry_advice() == Retry::Never { error } else { error.retry(Retry::SameId) }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold_client::{Client, Lost};
 use leasehold_core::Kind;
+use leasehold_testkit::proxy::Proxy;
 use leasehold_testkit::servers::redis::{Redis, RedisOptions};
 use leasehold_testkit::servers::resp::Reply;
 use leasehold_testkit::servers::until;
@@ -93,6 +94,32 @@ fn without_its_replica_a_lock_fails_and_leaves_nothing_behind() {
         stage.free("s").await;
         pair.bring_back();
         release(lock(&mutex).await).await;
+    });
+}
+
+/// A release that was sent in between, on a connection that broke, could come to pass after the second answer: nobody would know.
+#[test]
+fn a_grant_whose_replicas_are_not_known_is_asked_for_again_and_not_given_back() {
+    let pair = Pair::start();
+    let proxy = Proxy::start(pair.master.address());
+    let url = fresh_url(&format!("redis://{}", proxy.address()), "replicas=1&replicas-timeout=5s");
+    on((pair, proxy), &url.clone(), |_stage, both| async move {
+        let (pair, proxy) = &*both;
+        let client = connect(&url, Client::builder().retry_for(Duration::from_secs(20))).await;
+        // The scripts are known, and so is the connection that waits for replicas.
+        release(lock(&client.mutex("x")).await).await;
+        for lost in 0..2 {
+            let before = pair.master.calls("evalsha");
+            if lost == 0 {
+                proxy.cut_before(b"WAIT")
+            } else {
+                proxy.lose_answer_to(b"WAIT")
+            }
+            let guard = lock(&client.mutex("x")).await;
+            assert_eq!(proxy.faults_left(), 0);
+            assert_eq!(pair.master.calls("evalsha") - before, 2, "two asks, and no release");
+            release(guard).await;
+        }
     });
 }
 
