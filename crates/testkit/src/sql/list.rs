@@ -20,6 +20,16 @@ macro_rules! sql_promises {
     };
 }
 
+/// The quick statements, against the rule.
+#[macro_export]
+macro_rules! sql_histories {
+    ($database:expr) => {
+        $crate::sql_tests! { $database, histories {
+            random_histories_agree_with_the_rule
+        } }
+    };
+}
+
 /// Servers that die, connections that break, many clients at once.
 #[macro_export]
 macro_rules! sql_faults {

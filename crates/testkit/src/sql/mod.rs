@@ -14,6 +14,7 @@
 //! - [`encryption`]: servers that must prove who they are.
 //! - [`transactions`]: locks that end with the user's own transaction.
 //! - [`deaths`]: clients that die; [`faults`]: servers that die, connections that break, many clients at once.
+//! - [`histories`]: random ones, against the rule.
 //! - [`server`]: what a server can be asked for, whatever its make.
 //! - `list`: the names of all scenarios.
 
@@ -22,6 +23,7 @@ pub mod doctor;
 pub mod encryption;
 pub mod faults;
 pub mod fencing;
+pub mod histories;
 mod list;
 pub mod promises;
 pub mod server;
