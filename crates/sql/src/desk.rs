@@ -61,6 +61,10 @@ impl<B: Backend> Desk<B> {
 
     pub(crate) async fn ask(&self, ask: Ask) -> Result<Joined> {
         let asked_before = self.wake.track(ask.id, &ask.name);
+        if !asked_before && !self.bell.heard() {
+            // The postman looks more often while there is somebody whom mail could be for. To wake it is not free.
+            self.wake.mail.notify_one();
+        }
         let turns = self.wake.turns();
         // What its row may say, however the bell changes meanwhile.
         let told = self.bell.wake();

@@ -57,11 +57,7 @@ impl Wake {
 
     /// Takes note of an entry before it is asked for. Tells whether it was known.
     pub(crate) fn track(&self, id: EntryId, name: &Name) -> bool {
-        let known = self.lock().insert(id, Tracked { name: name.clone(), waits: None }).is_some();
-        if !known {
-            self.mail.notify_one();
-        }
-        known
+        self.lock().insert(id, Tracked { name: name.clone(), waits: None }).is_some()
     }
 
     pub(crate) fn forget(&self, id: EntryId) {
