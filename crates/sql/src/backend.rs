@@ -9,7 +9,7 @@ use leasehold_core::store::Waiting;
 use leasehold_core::{EntryId, Name, Result, SessionId, Token, TokenBlock};
 
 use crate::change::Change;
-use crate::row::Row;
+use crate::row::{Row, unreadable};
 use crate::wake::Ears;
 
 /// A database: its dialect and its connections.
@@ -149,4 +149,28 @@ pub struct Kept {
     pub tokens: TokenBlock,
     /// Whether somebody asked for the lock back.
     pub asked: bool,
+}
+
+impl Kept {
+    /// What a row says: the lease in microseconds, the first and the last token of its block, and whether somebody asked.
+    pub fn read(lease: i64, first: i64, last: i64, asked: i64) -> Result<Kept> {
+        let len = u32::try_from(last - first + 1).map_err(|_| unreadable("a block of tokens is too long"))?;
+        let tokens = TokenBlock { first: Token(first.unsigned_abs()), len };
+        Ok(Kept { lease: Duration::from_micros(lease.unsigned_abs()), tokens, asked: asked != 0 })
+    }
+}
+
+/// How one waits behind a holder that has so many microseconds left, with so many before it.
+pub fn waiting(left: i64, place: i64) -> Waiting {
+    let poll_in = (place == 0).then(|| Duration::from_micros(left.unsigned_abs()));
+    Waiting { place: u32::try_from(place).ok(), poll_in }
+}
+
+/// Sessions that watch, and how they are told, from `session:wake,session:wake`.
+pub fn watchers(text: &str) -> Vec<(SessionId, String)> {
+    let watcher = |text: &str| {
+        let (session, wake) = text.split_once(':')?;
+        Some((session.parse().ok()?, wake.to_owned()))
+    };
+    text.split(',').filter_map(watcher).collect()
 }

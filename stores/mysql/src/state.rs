@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::store::Waiting;
-use leasehold_core::{EntryId, Name, Result, SessionId, Token, TokenBlock};
+use leasehold_core::{EntryId, Name, Result, SessionId, Token};
+use leasehold_sql::backend::{waiting, watchers};
 use leasehold_sql::change::fresh_version;
 use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
 use leasehold_sql::{BLOCK, Backend, Bell, Cell, Change, Ears, Entering, Kept, Letter, Loaded, Lock, Row};
@@ -125,7 +126,7 @@ impl State {
         let enough = statements.len() + 2;
         let mut outcomes = self.wire.send(Text::Plain { statements: text, enough }).await?;
         // One whose session is gone ended the text: the others are rung at one by one.
-        let rung = outcomes.len() - enough;
+        let rung = outcomes.len().saturating_sub(enough);
         rings.iter().skip(rung + 1).for_each(|ring| self.wire.post(ring));
         outcomes.truncate(enough);
         outcomes.remove(0);
@@ -263,7 +264,7 @@ impl Backend for State {
                 ),
             ])
             .await?;
-        found(&outcomes, 2).map(waiting).transpose()
+        found(&outcomes, 2).map(|row| Ok(waiting(number(row, 0)?, number(row, 1)?))).transpose()
     }
 
     async fn stay(&self, name: &Name, id: EntryId) -> Result<Option<Waiting>> {
@@ -291,7 +292,7 @@ impl Backend for State {
         if changed(&outcomes, 1) == 0 {
             return Ok(None);
         }
-        found(&outcomes, 2).map(waiting).transpose()
+        found(&outcomes, 2).map(|row| Ok(waiting(number(row, 0)?, number(row, 1)?))).transpose()
     }
 
     async fn withdraw(&self, name: &Name, id: EntryId) -> Result<bool> {
@@ -492,19 +493,8 @@ fn found(outcomes: &[Outcome], at: usize) -> Option<&[Value]> {
     outcomes.get(at)?.rows.first().map(Vec::as_slice)
 }
 
-/// How long the holder has, and how many wait before this one.
-fn waiting(row: &[Value]) -> Result<Waiting> {
-    let (left, place) = (number(row, 0)?, number(row, 1)?);
-    let poll_in = (place == 0).then(|| Duration::from_micros(left.unsigned_abs()));
-    Ok(Waiting { place: u32::try_from(place).ok(), poll_in })
-}
-
 fn kept(row: &[Value]) -> Result<Kept> {
-    let (first, last) = (number(row, 2)?, number(row, 3)?);
-    let len = u32::try_from(last - first + 1).map_err(|_| unreadable("a block of tokens is too long"))?;
-    let tokens = TokenBlock { first: Token(first.unsigned_abs()), len };
-    let lease = Duration::from_micros(number(row, 1)?.unsigned_abs());
-    Ok(Kept { lease, tokens, asked: number(row, 4)? != 0 })
+    Kept::read(number(row, 1)?, number(row, 2)?, number(row, 3)?, number(row, 4)?)
 }
 
 /// What the row of a lock says besides its front.
@@ -523,12 +513,4 @@ fn entry(row: &[Value]) -> Result<Row> {
         })
     });
     Row::read(cells.collect::<Result<_>>()?)
-}
-
-fn watchers(text: &str) -> Vec<(SessionId, String)> {
-    let watcher = |text: &str| {
-        let (session, wake) = text.split_once(':')?;
-        Some((session.parse().ok()?, wake.to_owned()))
-    };
-    text.split(',').filter_map(watcher).collect()
 }

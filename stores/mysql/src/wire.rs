@@ -253,26 +253,26 @@ pub(crate) async fn connect(config: &Config) -> Result<Conn, Trouble> {
 /// Owns a connection, and runs one text after the other on it to its end.
 async fn work(config: Arc<Config>, mut jobs: UnboundedReceiver<Job>) {
     let mut conn: Option<Conn> = None;
-    while let Some(job) = jobs.recv().await {
+    while let Some(Job { text, done }) = jobs.recv().await {
         let link = match conn.as_mut() {
             Some(link) => link,
             None => match connect(&config).await {
                 Ok(link) => conn.insert(link),
                 Err(trouble) => {
-                    let _ = job.done.send(Err(trouble));
+                    let _ = done.send(Err(trouble));
                     return;
                 }
             },
         };
-        let outcome = match &job.text {
-            Text::Prepared { statement, values } => perform(link, statement, values.clone()).await,
+        let outcome = match text {
+            Text::Prepared { statement, values } => perform(link, &statement, values).await,
             Text::Plain { statements, enough } => {
-                let (outcomes, trouble) = play_on(link, statements).await;
+                let (outcomes, trouble) = play_on(link, &statements).await;
                 match trouble {
-                    Some(error) if outcomes.len() < *enough => Err(error),
+                    Some(error) if outcomes.len() < enough => Err(error),
                     // What is left of a connection that broke is of no use.
                     Some(error) if error.is_fatal() => {
-                        let _ = job.done.send(Ok(outcomes));
+                        let _ = done.send(Ok(outcomes));
                         return;
                     }
                     _ => Ok(outcomes),
@@ -285,7 +285,7 @@ async fn work(config: Arc<Config>, mut jobs: UnboundedReceiver<Job>) {
             Err(_) => link.query_drop("ROLLBACK").await.is_err(),
             Ok(_) => false,
         };
-        let _ = job.done.send(outcome.map_err(judge));
+        let _ = done.send(outcome.map_err(judge));
         if over {
             return;
         }

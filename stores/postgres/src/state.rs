@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use leasehold_core::store::Waiting;
-use leasehold_core::{EntryId, Name, Result, SessionId, Token, TokenBlock};
+use leasehold_core::{EntryId, Name, Result, SessionId, Token};
+use leasehold_sql::backend::{waiting, watchers};
 use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
 use leasehold_sql::{BLOCK, Backend, Bell, Cell, Change, Ears, Entering, Kept, Letter, Loaded, Lock, Row};
 use tokio_postgres::SimpleQueryRow;
@@ -263,7 +264,7 @@ impl Backend for State {
             Self::held_alone()
         );
         let rows = self.wire.run(&statement, &values).await?;
-        rows.first().map(waiting).transpose()
+        rows.first().map(|row| Ok(waiting(number(row, 0)?, number(row, 1)?))).transpose()
     }
 
     async fn stay(&self, name: &Name, id: EntryId) -> Result<Option<Waiting>> {
@@ -282,7 +283,7 @@ impl Backend for State {
             Self::held_alone()
         );
         let rows = self.wire.run(&statement, &v).await?;
-        rows.first().map(waiting).transpose()
+        rows.first().map(|row| Ok(waiting(number(row, 0)?, number(row, 1)?))).transpose()
     }
 
     async fn withdraw(&self, name: &Name, id: EntryId) -> Result<bool> {
@@ -317,12 +318,8 @@ impl Backend for State {
         let rows = self.wire.run(&statement, &v).await?;
         let mut kept = HashMap::new();
         for row in &rows {
-            let (first, last) = (number(row, 2)?, number(row, 3)?);
-            let len =
-                u32::try_from(last - first + 1).map_err(|_| unreadable("a block of tokens is too long"))?;
-            let tokens = TokenBlock { first: Token(first.unsigned_abs()), len };
-            let lease = Duration::from_micros(number(row, 1)?.unsigned_abs());
-            kept.insert(text(row, 0)?, Kept { lease, tokens, asked: number(row, 4)? != 0 });
+            let found = Kept::read(number(row, 1)?, number(row, 2)?, number(row, 3)?, number(row, 4)?)?;
+            kept.insert(text(row, 0)?, found);
         }
         Ok(lines.iter().map(|(_, id)| kept.remove(id.to_string().as_str())).collect())
     }
@@ -393,13 +390,6 @@ fn head(row: &SimpleQueryRow) -> Result<Lock> {
     Ok(Lock { version, last, limit, line, rest, keep, rows: Vec::new() })
 }
 
-/// How long the holder has, and how many wait before this one.
-fn waiting(row: &SimpleQueryRow) -> Result<Waiting> {
-    let (left, place) = (number(row, 0)?, number(row, 1)?);
-    let poll_in = (place == 0).then(|| Duration::from_micros(left.unsigned_abs()));
-    Ok(Waiting { place: u32::try_from(place).ok(), poll_in })
-}
-
 fn entry(row: &SimpleQueryRow) -> Result<Row> {
     let cells = COLUMNS.iter().enumerate().map(|(at, (_, sort))| {
         Ok(match sort {
@@ -438,14 +428,6 @@ fn sorted_out(letters: &[Letter]) -> (Vec<Addressed>, Vec<Addressed>) {
         }
     }
     (posted, rung)
-}
-
-fn watchers(text: &str) -> Vec<(SessionId, String)> {
-    let watcher = |text: &str| {
-        let (session, wake) = text.split_once(':')?;
-        Some((session.parse().ok()?, wake.to_owned()))
-    };
-    text.split(',').filter_map(watcher).collect()
 }
 
 /// A name as a column can hold it: PostgreSQL's text has every character but one. The order stays the same.
