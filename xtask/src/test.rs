@@ -22,9 +22,17 @@ pub(crate) fn run(filter: Option<&str>) -> Done {
 
 /// Libraries, programs, integration tests and doc tests; examples are built. `--all-targets` would leave the doc tests
 /// out and run benchmarks.
+///
+/// Most tests wait for a server, or for the end of a lease: more of them than there are cores run at once.
 fn unit_and_doc_tests(filter: Option<&str>, sum: &mut Sum) -> Done {
     let cargo = Cmd::cargo_with_all_signals().args(["test", "--workspace", "--no-fail-fast"]).args(filter);
-    cargo.run_seeing(|line| sum.see(line))
+    let threads = std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| at_once().to_string());
+    cargo.env("RUST_TEST_THREADS", threads).run_seeing(|line| sum.see(line))
+}
+
+/// How many tests run at once.
+fn at_once() -> usize {
+    3 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The local queue and the hand-over of guards in thousands of interleavings. The flag swaps the client's mutexes for

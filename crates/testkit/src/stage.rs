@@ -7,8 +7,8 @@ use std::time::Duration;
 use leasehold_client::{Budget, Client, ClientBuilder};
 use leasehold_core::Traits;
 use leasehold_core::store::Store;
-use leasehold_core::view::Snapshot;
-use tokio::time::timeout;
+use leasehold_core::view::{EntryView, Snapshot};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::bed::{Bed, Place};
 use crate::child::{Child, Role};
@@ -120,6 +120,27 @@ impl Stage {
     pub async fn free(&self, name: &str) {
         let idle = |seen: &Snapshot| seen.holders.is_empty() && seen.waiters.is_empty();
         self.sees(name, &format!("{name:?} is free"), idle).await;
+    }
+
+    /// Waits until the first entry among those that `pick` gives would last longer than when it was first seen: it was
+    /// renewed. Where an entry ends only with its session, the time of a lease passes instead.
+    ///
+    /// The lease should be some seconds: a machine that stalls for less than two thirds of it must not end it.
+    pub async fn outlives(&self, name: &str, lease: Duration, pick: impl Fn(&Snapshot) -> &[EntryView]) {
+        let first = |seen: &Snapshot| pick(seen).first().cloned();
+        let seen = first(&self.look(name).await).expect("an entry to be renewed");
+        let Some(left) = seen.lease_left else { return sleep(lease).await };
+        // Counted from after the look: later than its true end, never earlier.
+        let end = Instant::now() + left;
+        let (first, id) = (&first, seen.id);
+        eventually(&format!("the lease of {name:?} is renewed"), || async move {
+            let began = Instant::now();
+            match first(&self.look(name).await) {
+                Some(now) if now.id == id && now.lease_left.is_some_and(|left| began + left > end) => Ok(()),
+                seen => Err(seen),
+            }
+        })
+        .await;
     }
 
     async fn sees(&self, name: &str, what: &str, right: impl Fn(&Snapshot) -> bool) -> Snapshot {

@@ -7,7 +7,7 @@ use leasehold_client::{Client, Watch};
 use leasehold_core::view::{Event, Happened, Lost};
 use leasehold_core::{Order, Want};
 
-use super::{granted, take, waiter};
+use super::{FIXED, granted, take, waiter};
 use crate::faulty::{Cut, Faulty};
 use crate::stage::Stage;
 use crate::wait::soon;
@@ -121,7 +121,7 @@ pub async fn a_watcher_sees_a_lease_expire(stage: Arc<Stage>) {
     let store = Faulty::new(stage.store());
     let a = Client::builder().label("a").open(store.clone()).await.expect("a client");
     let b = stage.client("b").await;
-    let old = a.mutex("x").lease(Duration::from_millis(200)).lock().await.expect("a lock");
+    let old = a.mutex("x").lease(FIXED).lock().await.expect("a lock");
     store.cut(Cut::Silent);
     let guard = soon("an expired lock", b.mutex("x").lock()).await.expect("a lock");
     sees(&mut watch, "a", Happened::Expired).await;

@@ -50,12 +50,20 @@ pub mod traits;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use leasehold_client::{Client, Guard, Mutex};
 use leasehold_core::Result;
 use tokio::task::JoinHandle;
 
 use crate::wait::soon;
+
+/// A fixed lease whose end is waited for. A lock with a shorter one could be over before its answer is read, on a machine
+/// that stalls.
+const FIXED: Duration = Duration::from_secs(1);
+
+/// A kept lease that must not end while its client lives: much longer than a machine stalls.
+const KEPT: Duration = Duration::from_secs(3);
 
 /// A claim that is being waited for in a task of its own.
 type Waiter<T = Guard> = JoinHandle<Result<T>>;

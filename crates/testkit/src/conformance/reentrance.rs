@@ -1,20 +1,17 @@
 //! Re-entrance is explicit: the same owner, and a claim that says so.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use leasehold_client::{Client, Owner, OwnerScope};
 use leasehold_core::Kind;
-use tokio::time::sleep;
 
-use super::waiter;
+use super::{KEPT, waiter};
 use crate::stage::Stage;
 use crate::wait::{not_yet, soon};
 
 /// Scenario 2.
 pub async fn three_re_entries_and_two_releases_still_hold(stage: Arc<Stage>) {
-    let lease = Duration::from_millis(400);
-    let a = stage.open(Client::builder().label("a").default_lease(lease)).await;
+    let a = stage.open(Client::builder().label("a").default_lease(KEPT)).await;
     let b = stage.client("b").await;
     let mutex = a.mutex("x").owner(Owner::new()).reentrant();
     let first = soon("a lock", mutex.lock()).await.expect("a lock");
@@ -25,8 +22,7 @@ pub async fn three_re_entries_and_two_releases_still_hold(stage: Arc<Stage>) {
     first.release().await.expect("a release");
     second.release().await.expect("a release");
     assert_eq!(third.hold_count(), 1);
-    // Still renewed, for longer than a lease.
-    sleep(lease * 3).await;
+    stage.outlives("x", KEPT, |seen| &seen.holders).await;
     assert!(third.is_held());
     assert!(soon("a try", b.mutex("x").try_lock()).await.expect("a try").is_none());
     third.release().await.expect("a release");

@@ -12,7 +12,7 @@ use leasehold_core::view::{EntryView, Happened};
 use leasehold_core::{EntryId, Kind, Label, Lease, Name, SessionId, Token, Want};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::{Boxed, granted, take, waiter};
+use super::{Boxed, KEPT, granted, take, waiter};
 use crate::stage::Stage;
 use crate::wait::{not_yet, soon};
 
@@ -52,8 +52,7 @@ pub async fn a_holder_is_told_and_decides(stage: Arc<Stage>) {
 
 /// Who looks later finds the request; who stops looking can begin again.
 pub async fn a_request_stays_until_the_hold_ends(stage: Arc<Stage>) {
-    let lease = Duration::from_millis(900);
-    let a = stage.open(Client::builder().label("a").default_lease(lease)).await;
+    let a = stage.open(Client::builder().label("a").default_lease(KEPT)).await;
     let guard = take(&a, "x").await;
     let mut first: Boxed<'_, ()> = Box::pin(guard.release_requested());
     assert!(poll!(&mut first).is_pending());
@@ -61,7 +60,7 @@ pub async fn a_request_stays_until_the_hold_ends(stage: Arc<Stage>) {
     ask_for(&stage, "x", None).await;
     soon("the request", guard.release_requested()).await;
     // It outlives renewals, and being asked for again.
-    tokio::time::sleep(lease).await;
+    stage.outlives("x", KEPT, |seen| &seen.holders).await;
     assert_eq!(labels(&ask_for(&stage, "x", None).await), ["a"]);
     assert!(stage.look("x").await.holders[0].release_requested);
     soon("the same request", guard.release_requested()).await;

@@ -7,7 +7,7 @@ use leasehold_client::{Budget, Client, Guard, Owner};
 use leasehold_core::{Fence, Order, Token};
 use tokio::task::JoinSet;
 
-use super::{granted, take, waiter};
+use super::{FIXED, granted, take, waiter};
 use crate::stage::Stage;
 use crate::wait::soon;
 
@@ -76,7 +76,7 @@ pub async fn tokens_rise_on_every_kind_of_grant(stage: Arc<Stage>) {
 pub async fn tokens_rise_after_every_kind_of_loss(stage: Arc<Stage>) {
     let mut rising = Rising(Token(0));
     let (a, b) = (stage.client("a").await, stage.client("b").await);
-    let expiring = a.mutex("x").lease(Duration::from_millis(150)).lock().await.expect("a lock");
+    let expiring = a.mutex("x").lease(FIXED).lock().await.expect("a lock");
     rising.see("a fixed lease", &expiring);
     let guard = soon("an expired lock", b.mutex("x").lock()).await.expect("a lock");
     rising.see("after expiry", &guard);
@@ -126,7 +126,7 @@ pub async fn a_re_entry_has_the_same_token(stage: Arc<Stage>) {
 /// What tokens are for: a holder that was paused past the end of its lease can do no harm.
 pub async fn a_fence_refuses_a_late_holder(stage: Arc<Stage>) {
     let (a, b, fence) = (stage.client("a").await, stage.client("b").await, Fence::new());
-    let late = a.mutex("x").lease(Duration::from_millis(150)).lock().await.expect("a lock");
+    let late = a.mutex("x").lease(FIXED).lock().await.expect("a lock");
     fence.check(late.token()).expect("the first holder passes");
     let next = soon("an expired lock", b.mutex("x").lock()).await.expect("a lock");
     fence.check(next.token()).expect("the next holder passes");
