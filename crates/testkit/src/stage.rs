@@ -16,7 +16,7 @@ use crate::needs::missing;
 use crate::wait::{eventually, soon};
 
 /// How long a whole scenario may take before it counts as hung.
-const TOO_LONG: Duration = Duration::from_secs(90);
+const TOO_LONG: Duration = Duration::from_secs(240);
 
 /// A fresh store with an observer.
 pub struct Stage {
@@ -57,12 +57,17 @@ fn report(text: &str) {
     eprintln!("{text}");
 }
 
+/// Opens a client. A server that does not answer at once is asked again: the machine may have stood still for longer than
+/// a test lets commands take.
+pub async fn open(builder: ClientBuilder, store: Arc<dyn Store>) -> Client {
+    eventually("a client can be opened", || builder.clone().open(store.clone())).await
+}
+
 impl Stage {
     /// Makes a fresh store.
     pub async fn set(bed: &impl Bed) -> Self {
         let place = bed.fresh().await.expect("a fresh store");
-        let observer =
-            Client::builder().label("observer").open(place.store.clone()).await.expect("an observer");
+        let observer = open(Client::builder().label("observer"), place.store.clone()).await;
         Stage { place, observer }
     }
 
@@ -88,7 +93,7 @@ impl Stage {
 
     /// A client with options.
     pub async fn open(&self, builder: ClientBuilder) -> Client {
-        builder.open(self.store()).await.expect("a client")
+        open(builder, self.store()).await
     }
 
     /// The client that looks and never locks.

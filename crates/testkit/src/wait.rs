@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// How long anything may take that should happen soon. Far longer than it takes on a loaded machine: only a hang is
 /// found by it, and no scenario passes or fails by speed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long something is watched that should *not* happen.
 pub const A_WHILE: Duration = Duration::from_millis(60);

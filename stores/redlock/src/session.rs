@@ -47,7 +47,7 @@ impl RedlockSession {
         let mut failure = None;
         let desk = Arc::new_cyclic(|desk| {
             let start = |(n, server)| {
-                let ear = Arc::new(Ear { node: n, desk: desk.clone() });
+                let ear = Arc::new(Ear::new(n, desk.clone()));
                 Node::start(n, server, &config, store.scripts.clone(), me.id, ear)
             };
             let nodes: Result<Vec<_>> = config.servers.iter().enumerate().map(start).collect();

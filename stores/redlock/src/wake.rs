@@ -1,11 +1,12 @@
 //! How a session is told: by messages of the scripts on each node, which count when a quorum has sent them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::EntryId;
 use leasehold_core::store::{News, Note};
 use leasehold_core::view::Lost;
+use leasehold_core::{EntryId, Error, Kind, Retry};
 use leasehold_redis::wire::Pushes;
 
 use crate::desk::Desk;
@@ -17,8 +18,21 @@ pub(crate) const SHORT: Duration = Duration::from_millis(15);
 
 /// What hears the messages of one node.
 pub(crate) struct Ear {
-    pub(crate) node: usize,
-    pub(crate) desk: Weak<Desk>,
+    node: usize,
+    desk: Weak<Desk>,
+    /// Whether it was heard before, so that to hear it again means that something may have been missed.
+    heard: AtomicBool,
+}
+
+impl Ear {
+    pub(crate) fn new(node: usize, desk: Weak<Desk>) -> Self {
+        Ear { node, desk, heard: AtomicBool::new(false) }
+    }
+}
+
+fn missed() -> Error {
+    let what = "the connection for events to a node was interrupted, and some events may have been missed";
+    Error::new(Kind::Unavailable, what).retry(Retry::Later)
 }
 
 impl Pushes for Ear {
@@ -55,6 +69,9 @@ impl Pushes for Ear {
     fn resumed(&self, _: u64) {
         let Some(desk) = self.desk.upgrade() else { return };
         desk.tender.wake();
+        if self.heard.swap(true, Ordering::Relaxed) && desk.watchers.any() {
+            desk.watchers.interrupted(&missed());
+        }
         for entry in desk.entries.all() {
             desk.clone().turn(self.node, &entry);
         }
@@ -182,7 +199,7 @@ mod tests {
             if servers.servers().iter().all(stands) { Ok(()) } else { Err("not yet") }
         });
         for node in 0..2 {
-            Ear { node, desk: Arc::downgrade(&waiter.0) }.note(format!("r{}", ask.id).as_bytes());
+            Ear::new(node, Arc::downgrade(&waiter.0)).note(format!("r{}", ask.id).as_bytes());
         }
         let Joined::Waiting(waiting) = joining.await.unwrap().unwrap() else { panic!("it should wait") };
         let told = heard.0.lock().unwrap().contains(&News::Retry);

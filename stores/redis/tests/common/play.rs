@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use leasehold_client::{Client, ClientBuilder, Guard, Mutex};
 use leasehold_core::Result;
-use leasehold_testkit::Stage;
 use leasehold_testkit::proxy::Proxy;
 use leasehold_testkit::servers::redis::Redis;
 use leasehold_testkit::wait::soon;
+use leasehold_testkit::{Stage, stage};
 use tokio::task::JoinHandle;
 
 use super::{At, open, prefix};
@@ -33,12 +33,12 @@ where
 {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     let servers = Arc::new(servers);
-    leasehold_testkit::stage::run(At(url.to_owned()), &name, |stage| body(stage, servers.clone()));
+    stage::run(At(url.to_owned()), &name, |stage| body(stage, servers.clone()));
 }
 
 /// A client of the store at a URL.
 pub(crate) async fn connect(url: &str, builder: ClientBuilder) -> Client {
-    builder.open(open(url).expect("a store")).await.expect("a client")
+    stage::open(builder, open(url).expect("a store")).await
 }
 
 /// Takes a lock that should soon be free.

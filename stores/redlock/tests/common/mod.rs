@@ -44,7 +44,7 @@ pub(crate) fn open(url: &str) -> leasehold_core::Result<Arc<dyn Store>> {
 /// A client whose every claim is an entry of its own, with this lease.
 pub(crate) async fn client(url: &str, lease: Duration) -> Client {
     let builder = Client::builder().local_queue(Budget::off()).default_lease(lease);
-    builder.open(open(url).expect("a store")).await.expect("a client")
+    leasehold_testkit::stage::open(builder, open(url).expect("a store")).await
 }
 
 /// Gets a lock, and says what it waited for if it takes too long.
