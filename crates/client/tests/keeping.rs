@@ -2,7 +2,10 @@
 
 mod common;
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use common::{Counting, until};
@@ -151,4 +154,46 @@ async fn a_closed_client_has_given_everything_back_and_refuses_more() {
     assert_eq!(guard.lost().await, Lost::SessionGone);
     assert_eq!(client.mutex("b").lock().await.unwrap_err().kind(), Kind::Refused);
     client.close().await.unwrap();
+}
+
+/// Polls once, and says whether it is done.
+async fn polled_once<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
+    poll_fn(|cx| match Pin::new(&mut *future).poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// As in a buffered stream, whose futures stand still while the body of its loop runs.
+#[tokio::test]
+async fn the_answer_to_a_claim_that_is_not_polled_is_taken_without_it() {
+    let (clock, store, client) = world().await;
+    store.gate.close();
+    let mutex = client.mutex("n");
+    let mut standing = Box::pin(mutex.lock());
+    assert!(polled_once(&mut standing).await.is_none(), "nobody answers");
+    store.gate.open();
+    clock.advance(Duration::from_millis(100));
+    until("the client knows that it holds", async || {
+        let mut trying = Box::pin(mutex.try_lock());
+        matches!(polled_once(&mut trying).await, Some(Ok(None)))
+    })
+    .await;
+    assert_eq!(store.counts.joins(), 1, "it was asked for once");
+    standing.await.unwrap().release().await.unwrap();
+    assert_eq!(store.counts.leaves(), 1);
+}
+
+#[tokio::test]
+async fn a_claim_that_is_dropped_before_the_answer_leaves_nothing() {
+    let (_, store, client) = world().await;
+    store.gate.close();
+    let mutex = client.mutex("n");
+    let mut given_up = Box::pin(mutex.lock());
+    assert!(polled_once(&mut given_up).await.is_none(), "nobody answers");
+    drop(given_up);
+    store.gate.open();
+    until("nobody holds", async || client.inspect("n").await.unwrap().holders.is_empty()).await;
+    mutex.lock().await.unwrap().release().await.unwrap();
 }

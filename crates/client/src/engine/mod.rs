@@ -1,8 +1,8 @@
 //! The engine: carries out what the local queues decide, and brings them the store's answers and notes.
 //!
 //! A request to the store belongs to the client, never to the future that caused it: it is polled once on the spot (most
-//! stores on one host are done then), and what is not done goes on in a task of its own. So a dropped `lock()` leaves
-//! nothing behind, whatever the moment.
+//! stores on one host are done then). What is not done is polled by the future that waits for it, and goes on in a task of its own
+//! when that is dropped, or was not polled for long. So a dropped `lock()` leaves nothing behind, whatever the moment.
 //!
 //! # Layout
 //!
@@ -36,7 +36,7 @@ use crate::guard::Guard;
 use crate::local::hold::Hold;
 use crate::local::lane::{Enter, Released};
 use crate::local::table::{Table, Visit};
-use crate::local::waiter::{Handed, Outcome, Waiter};
+use crate::local::waiter::{Handed, Lent, Outcome};
 use crate::local::{Action, LaneKey, LaneKind, Terms};
 use crate::owners::Owners;
 use crate::sync::Mutex;
@@ -227,7 +227,7 @@ impl Engine {
         let request = match self.settle(visit) {
             Enter::Now(handed) => return Entered::Held(key, handed),
             Enter::Busy => return Entered::Busy,
-            Enter::Wait(waiter) => return Entered::Waiting(self.waiting(key, waiter)),
+            Enter::Wait(waiter) => return Entered::Waiting(WaitingTask::new(self.clone(), key, waiter)),
             Enter::First(request) => request,
         };
         let (id, LaneKey { name, kind }) = (request.id, key);
@@ -240,16 +240,21 @@ impl Engine {
             return Entered::Held(key, handed);
         }
         let waiter = self.settle(self.table.first_waits(&key, id, want, terms, tries));
-        let waiting = self.waiting(key.clone(), waiter);
-        self.joined(&key, id, first, asked);
+        let waiting = match first {
+            Asked::Answered(answer) => {
+                let waiting = WaitingTask::new(self.clone(), key.clone(), waiter);
+                self.joined(&key, id, answer, asked);
+                waiting
+            }
+            // Polled where it is waited for: no task, and one wake-up less.
+            Asked::Pending(answer) => {
+                WaitingTask::with(self.clone(), key, waiter, Lent { answer, id, asked })
+            }
+        };
         if self.check_open().is_err() {
             self.end_lanes(Lost::SessionGone, Some(&closed()));
         }
         Entered::Waiting(waiting)
-    }
-
-    fn waiting(self: &Arc<Self>, key: LaneKey, waiter: Arc<Waiter>) -> WaitingTask {
-        WaitingTask::new(self.clone(), key, waiter)
     }
 
     /// Asks the store, and looks once whether it has answered. The name comes back.
@@ -262,20 +267,20 @@ impl Engine {
         (name, Asked::new(self.session.clone().join(ask)))
     }
 
-    fn joined(self: &Arc<Self>, key: &LaneKey, id: EntryId, answer: Asked<Joined>, asked: Tick) {
-        match answer {
-            Asked::Answered(answer) => {
-                let visit = self.table.joined(key, id, answer, asked);
-                self.settle(visit);
-            }
-            Asked::Pending(answer) => {
-                let (engine, key) = (self.clone(), key.clone());
-                self.runtime.spawn(async move {
-                    let answer = answer.await;
-                    engine.joined(&key, id, Asked::Answered(answer), asked);
-                });
-            }
-        }
+    /// The store has answered.
+    fn joined(self: &Arc<Self>, key: &LaneKey, id: EntryId, answer: Result<Joined>, asked: Tick) {
+        let visit = self.table.joined(key, id, answer, asked);
+        self.settle(visit);
+    }
+
+    /// Waits for an answer in a task of its own.
+    fn go_on(self: &Arc<Self>, key: LaneKey, request: Lent) {
+        let engine = self.clone();
+        self.runtime.spawn(async move {
+            let Lent { answer, id, asked } = request;
+            let answer = answer.await;
+            engine.joined(&key, id, answer, asked);
+        });
     }
 
     /// Does what a visit to the table asked for.
@@ -296,9 +301,12 @@ impl Engine {
             match action {
                 Action::Join(key, ask) => {
                     let (id, asked) = (ask.id, self.now());
-                    let (_, answer) = self.join(ask);
-                    self.joined(&key, id, answer, asked);
+                    match self.join(ask).1 {
+                        Asked::Answered(answer) => self.joined(&key, id, answer, asked),
+                        Asked::Pending(answer) => self.go_on(key, Lent { answer, id, asked }),
+                    }
                 }
+                Action::GoOn(key, request) => self.go_on(key, request),
                 Action::Leave(leave, until) => self.leave_in_background(leave, until),
                 Action::Disown(name, id) => self.disown(name, id),
                 Action::Bury(name, id, after) => self.bury(name, id, after),

@@ -5,9 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use leasehold_core::store::Joined;
+use leasehold_core::{EntryId, Result, Tick};
+
 use super::Engine;
 use crate::local::LaneKey;
-use crate::local::waiter::{Outcome, Waiter};
+use crate::local::waiter::{Lent, Outcome, Waiter};
 
 /// A task that waits. Dropping it takes it out of the queue, and gives back what it was handed meanwhile.
 pub(super) struct WaitingTask(Option<Parts>);
@@ -16,6 +19,8 @@ struct Parts {
     engine: Arc<Engine>,
     key: LaneKey,
     waiter: Arc<Waiter>,
+    /// Whether it polls a request.
+    lent: bool,
 }
 
 /// How the wait ended, with what a guard needs.
@@ -27,7 +32,24 @@ pub(super) struct Waited {
 
 impl WaitingTask {
     pub(super) fn new(engine: Arc<Engine>, key: LaneKey, waiter: Arc<Waiter>) -> Self {
-        WaitingTask(Some(Parts { engine, key, waiter }))
+        WaitingTask(Some(Parts { engine, key, waiter, lent: false }))
+    }
+
+    /// Waits for the answer to a request, too.
+    pub(super) fn with(engine: Arc<Engine>, key: LaneKey, waiter: Arc<Waiter>, request: Lent) -> Self {
+        waiter.lend(request);
+        WaitingTask(Some(Parts { engine, key, waiter, lent: true }))
+    }
+}
+
+impl Parts {
+    fn poll_request(&self, cx: &mut Context<'_>) -> Option<(Result<Joined>, EntryId, Tick)> {
+        if !self.lent {
+            return None;
+        }
+        // Stores set timers and start tasks, and whoever polls us may run elsewhere.
+        let _context = self.engine.runtime.enter();
+        self.waiter.poll_request(cx)
     }
 }
 
@@ -36,9 +58,18 @@ impl Future for WaitingTask {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Waited> {
         let Some(parts) = &self.0 else { return Poll::Pending };
+        if let Some((answer, id, asked)) = parts.poll_request(cx) {
+            parts.engine.joined(&parts.key, id, answer, asked);
+        }
         let Poll::Ready(outcome) = parts.waiter.poll(cx) else { return Poll::Pending };
         match self.0.take() {
-            Some(Parts { engine, key, .. }) => Poll::Ready(Waited { engine, key, outcome }),
+            Some(Parts { engine, key, waiter, .. }) => {
+                // The wait may end before the store answers: by a note, or because the client is closed.
+                if let Some(request) = waiter.take_request() {
+                    engine.go_on(key.clone(), request);
+                }
+                Poll::Ready(Waited { engine, key, outcome })
+            }
             None => Poll::Pending,
         }
     }
@@ -46,7 +77,10 @@ impl Future for WaitingTask {
 
 impl Drop for WaitingTask {
     fn drop(&mut self) {
-        let Some(Parts { engine, key, waiter }) = self.0.take() else { return };
+        let Some(Parts { engine, key, waiter, .. }) = self.0.take() else { return };
+        if let Some(request) = waiter.take_request() {
+            engine.go_on(key.clone(), request);
+        }
         let visit = engine.table.cancel(&key, &waiter);
         if let Some(handed) = engine.settle(visit) {
             engine.release_in_background(key, &handed.hold, engine.now());

@@ -12,7 +12,7 @@ use super::asking::{Asking, Request};
 use super::held::{Held, fresh_hold};
 use super::hold::Hold;
 use super::waiter::{Handed, Outcome, Waiter, Wakers};
-use super::{Action, Due, LaneKey, LaneKind, RETRY, Rules, SLOW_POLL, Terms, drift};
+use super::{Action, Due, LENT, LaneKey, LaneKind, RETRY, Rules, SLOW_POLL, Terms, drift};
 use crate::sync::Arc;
 
 pub(crate) struct Lane {
@@ -162,6 +162,7 @@ impl Lane {
             && asking.id == id
         {
             asking.first_call = false;
+            asking.due = asking.due.min(scene.now + LENT);
             if let Some(grant) = asking.early.take() {
                 self.granted(id, grant, None, scene);
             }
@@ -378,6 +379,16 @@ impl Lane {
         let lost = self.notice_the_end(scene);
         match &mut self.stage {
             Stage::Asking(asking) if asking.due <= scene.now && !asking.first_call => {
+                if !asking.queued {
+                    // Perhaps it was answered, and the task that waits for it does not look.
+                    let lent = self.waiting.iter().filter_map(|waiter| waiter.take_request());
+                    scene.actions.extend(lent.map(|request| Action::GoOn(scene.key.clone(), request)));
+                    let in_doubt = asking.asked + scene.rules.first_answer();
+                    if asking.trouble.is_none() && scene.now < in_doubt {
+                        asking.due = in_doubt;
+                        return lost;
+                    }
+                }
                 let (id, again) = (asking.id, scene.now + scene.rules.lease / 6);
                 if let Some((since, _)) = asking.trouble
                     && scene.now.since(since) >= scene.rules.retry_for
@@ -558,7 +569,7 @@ impl Lane {
             first_call,
             early: None,
             release_requested: false,
-            due: scene.now + (scene.rules.lease / 3).min(scene.rules.retry_for),
+            due: scene.now + scene.rules.first_answer(),
             trouble: None,
             last_words: None,
         };

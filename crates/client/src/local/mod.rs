@@ -63,6 +63,8 @@ pub(crate) struct Terms {
 pub(crate) enum Action {
     /// Ask for the lock; the answer goes to [`table::Table::joined`].
     Join(LaneKey, Ask),
+    /// Nobody has polled this request for long: it goes on by itself.
+    GoOn(LaneKey, waiter::Lent),
     /// Take an entry out. It is worth trying until this moment; then it has ended by itself.
     Leave(Leave, Tick),
     /// The lease has ended for us; soon it has for the store, which then has to notice.
@@ -106,7 +108,16 @@ impl Rules {
     pub(crate) fn together(&self) -> Duration {
         self.lease / 30
     }
+
+    /// How long the first answer about an entry may take before it is asked for again.
+    pub(crate) fn first_answer(&self) -> Duration {
+        (self.lease / 3).min(self.retry_for)
+    }
 }
+
+/// How long a request is left to the task that waits for it. A future that is polled once and then left alone, as in a buffered
+/// stream, must not hold up what the store keeps for its request, nor others that wait for the same lock.
+pub(crate) const LENT: Duration = Duration::from_millis(100);
 
 /// How often an entry is looked at that nothing else would make us look at: the net under lost messages, and for an
 /// open-ended lease the check that the store still knows it.

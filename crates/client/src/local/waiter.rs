@@ -1,8 +1,10 @@
 //! One task that waits for a lock.
 
+use std::fmt;
 use std::task::{Context, Poll, Waker};
 
-use leasehold_core::{Error, Token, Want};
+use leasehold_core::store::{Joined, Pending};
+use leasehold_core::{EntryId, Error, Result, Tick, Token, Want};
 
 use super::hold::Hold;
 use crate::sync::{Arc, Mutex, lock};
@@ -13,6 +15,23 @@ pub(crate) struct Waiter {
     /// Whether it only wants to know if the lock can be had at once.
     pub(crate) tries: bool,
     slot: Mutex<Slot>,
+    /// The request to the store that its task polls while it waits.
+    request: Mutex<Option<Lent>>,
+}
+
+/// A request to the store that is not answered yet. It belongs to the client: a task that waits lends it its polls, and one that goes
+/// away, or does not poll, gives it back.
+pub(crate) struct Lent {
+    pub(crate) answer: Pending<Joined>,
+    pub(crate) id: EntryId,
+    /// When it was sent.
+    pub(crate) asked: Tick,
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent").field("id", &self.id).field("asked", &self.asked).finish_non_exhaustive()
+    }
 }
 
 enum Slot {
@@ -38,7 +57,36 @@ pub(crate) struct Handed {
 
 impl Waiter {
     pub(crate) fn new(want: Want, tries: bool) -> Arc<Self> {
-        Arc::new(Waiter { want, tries, slot: Mutex::new(Slot::Waiting(None)) })
+        Arc::new(Waiter { want, tries, slot: Mutex::new(Slot::Waiting(None)), request: Mutex::new(None) })
+    }
+
+    /// The task polls this request from now on.
+    pub(crate) fn lend(&self, request: Lent) {
+        *lock(&self.request) = Some(request);
+    }
+
+    /// Looks whether the store has answered. The task is about to look whether it may go on, so nobody has to wake it for that.
+    pub(crate) fn poll_request(&self, cx: &mut Context<'_>) -> Option<(Result<Joined>, EntryId, Tick)> {
+        let mut lent = lock(&self.request);
+        let request = lent.as_mut()?;
+        let Poll::Ready(answer) = request.answer.as_mut().poll(cx) else { return None };
+        let (id, asked) = (request.id, request.asked);
+        let done = lent.take();
+        drop(lent);
+        drop(done);
+        if let Slot::Waiting(waker) = &mut *lock(&self.slot) {
+            *waker = None;
+        }
+        Some((answer, id, asked))
+    }
+
+    /// Takes the request, if it is not answered. `None` also if it is being polled at this moment: then it is in good hands.
+    pub(crate) fn take_request(&self) -> Option<Lent> {
+        match self.request.try_lock() {
+            Ok(mut request) => request.take(),
+            Err(std::sync::TryLockError::Poisoned(request)) => request.into_inner().take(),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Ends the wait. The waker is returned, to be called when no mutex is held any more.
