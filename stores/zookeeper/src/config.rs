@@ -217,6 +217,11 @@ impl Config {
         format!("/{}", self.root)
     }
 
+    /// The same, without its slash.
+    pub(crate) fn root_name(&self) -> &str {
+        &self.root
+    }
+
     pub(crate) fn acl(&self) -> Acl {
         self.acl
     }

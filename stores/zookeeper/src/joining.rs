@@ -4,6 +4,7 @@
 //! in their order, so the list shows the new node and all that were there before it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use leasehold_core::store::{Ask, Grant, Joined, Otherwise, Term, Waiting};
 use leasehold_core::{EntryId, Error, Kind, Lease, Name, Result, Retry, Tick, Token, TokenBlock, Want};
@@ -11,11 +12,11 @@ use zookeeper_client as zk;
 
 use crate::data::LockData;
 use crate::link::{Life, closed};
-use crate::lists;
-use crate::path::Node;
+use crate::path::{NODE_ROOM, Node};
 use crate::session::{Desk, Entry, Seat, Stage};
 use crate::state::{self, Limit, Line, Stand, stand};
 use crate::tending::ARM_AFTER;
+use crate::together;
 use crate::trouble::{is_unknown, later, trouble};
 
 /// How often a lock whose node vanishes under our hands is tried in one request.
@@ -35,6 +36,9 @@ impl Seen {
     }
 
     pub(crate) fn stand_of(&self, at: usize) -> Stand {
+        if at == 0 && !matches!(self.line.queue[0].want, Want::Permits { .. }) {
+            return Stand::Holds;
+        }
         let wants = self.line.wants();
         stand(&wants[..at], wants[at], self.limit)
     }
@@ -202,50 +206,57 @@ impl Desk {
         ask: &Ask,
         barges: bool,
     ) -> Result<(Seat, Vec<String>)> {
-        let lock = self.lock_path(&ask.name);
-        let prefix = format!("{lock}/{}", Node::prefix(ask.id, ask.want, barges));
-        let data = self.about(ask.want, ask.lease).write();
+        let lock: Arc<str> = self.lock_path(&ask.name).into();
+        let mut prefix = String::with_capacity(lock.len() + 1 + NODE_ROOM);
+        prefix.push_str(&lock);
+        prefix.push('/');
+        Node::push_prefix(&mut prefix, ask.id, ask.want, barges);
+        let data = self.about(ask.want, ask.lease);
         let mut known = self.knows(&ask.name);
+        // The node that all locks are in is made once, and stays while there are any.
+        let mut with_root = !life.has_root.load(Ordering::Relaxed);
         for _ in 0..TRIES {
             let sent = self.now();
-            let _creating = life.lists.creating();
-            let made = if known { None } else { Some(self.make_lock(life, &lock)) };
+            let _under_way = life.together.under_way();
+            let made = if known { None } else { Some(self.make_lock(life, &lock, with_root)) };
             let node = life.client.create(
                 &prefix,
                 &data,
                 &zk::CreateMode::EphemeralSequential.with_acls(self.acls()),
             );
             // A note stands in no queue.
-            let list = (!barges).then(|| lists::list(life, &lock));
+            let list = (!barges).then(|| together::list(life, &lock));
             self.mark_asked(ask.id, life);
             let answers = async {
+                // The last one first: the others are answered by then, and nobody is woken for them.
+                let names = match list {
+                    Some(list) => list.await,
+                    None => Ok(Vec::new()),
+                };
+                let node = node.await;
                 if let Some(made) = made {
                     made.await;
                 }
-                let node = node.await;
-                match list {
-                    Some(list) => (node, list.await),
-                    None => (node, Ok(Vec::new())),
-                }
+                (node, names)
             };
             match self.link.within(answers).await? {
                 (Ok((stat, sequence)), Ok(names)) => {
                     life.heard(sent);
+                    life.has_root.store(true, Ordering::Relaxed);
                     self.note_known(&ask.name, true);
                     let node =
                         Node { id: ask.id, want: ask.want, barges, sequence: sequence.into_i64() as i32 };
-                    let path = format!("{lock}/{}", node.name());
-                    return Ok((Seat { node, path, czxid: stat.czxid }, names));
+                    Node::push_sequence(&mut prefix, node.sequence);
+                    return Ok((Seat { node, path: prefix.into(), czxid: stat.czxid }, names));
                 }
                 // The lock's node is not there, or was removed because it was empty.
                 (Err(zk::Error::NoNode), _) => {
-                    known = false;
+                    (known, with_root) = (false, true);
                     self.note_known(&ask.name, false);
                 }
                 (Ok((_, sequence)), Err(error)) => {
-                    let node =
-                        Node { id: ask.id, want: ask.want, barges, sequence: sequence.into_i64() as i32 };
-                    self.discard(life.clone(), format!("{lock}/{}", node.name()), None);
+                    Node::push_sequence(&mut prefix, sequence.into_i64() as i32);
+                    self.discard(life.clone(), prefix.into(), None);
                     self.mark_certain(ask.id);
                     return Err(trouble(&error).retry(Retry::Later));
                 }
@@ -261,15 +272,22 @@ impl Desk {
         Err(later("the node of the lock is removed again and again"))
     }
 
-    /// Sends the requests that make the node of a lock and the one that all locks are in. Both may be there.
-    fn make_lock<'a>(&self, life: &'a Life, lock: &'a str) -> impl Future<Output = ()> + Send + use<'a> {
+    /// Sends the requests that make the node of a lock, and if need be the one that all locks are in. Both may be there.
+    fn make_lock<'a>(
+        &self,
+        life: &'a Life,
+        lock: &'a str,
+        with_root: bool,
+    ) -> impl Future<Output = ()> + Send + use<'a> {
         let container = zk::CreateMode::Container.with_acls(self.acls());
-        // A string of its own: the request is sent now, and the future must not borrow from here.
-        let root = life.client.create(root_of(lock), &[], &container);
+        let root = with_root.then(|| life.client.create(root_of(lock), &[], &container));
         let lock = life.client.create(lock, &[], &container);
         async move {
             // Whatever went wrong, the request that follows says it better.
-            let _ = (root.await, lock.await);
+            if let Some(root) = root {
+                let _ = root.await;
+            }
+            let _ = lock.await;
         }
     }
 
@@ -321,7 +339,7 @@ impl Desk {
         mine.retain(|node| node.id == ask.id);
         let mut found = None;
         for node in mine {
-            let path = format!("{lock}/{}", node.name());
+            let path: Arc<str> = format!("{lock}/{}", node.name()).into();
             let stat = self.link.within(life.client.check_stat(&path)).await?.map_err(|e| trouble(&e))?;
             match stat {
                 Some(stat)
@@ -365,8 +383,6 @@ impl Desk {
                 return Err(error.on(&ask.name));
             }
         };
-        let place =
-            at.saturating_sub(leasehold_core::rule::holders(&seen.line.wants(), 0, seen.limit.number)) as u32;
         let holds = seen.stand_of(at) == Stand::Holds;
         if !holds && ask.otherwise != Otherwise::Queue {
             // Somebody was faster.
@@ -374,6 +390,8 @@ impl Desk {
             self.mark_certain(ask.id);
             return Ok(Joined::Busy);
         }
+        let holders = || leasehold_core::rule::holders(&seen.line.wants(), 0, seen.limit.number);
+        let place = if holds { 0 } else { at.saturating_sub(holders()) as u32 };
         let stage = if holds {
             Stage::Held { seat: seat.clone(), requested: false }
         } else {

@@ -12,6 +12,7 @@ use crate::data::{About, LockData};
 use crate::link::Life;
 use crate::path::Node;
 use crate::session::{Desk, Stage};
+use crate::together;
 use crate::trouble::trouble;
 
 /// The pauses between tries at a delete.
@@ -48,9 +49,9 @@ impl Desk {
         }
     }
 
-    async fn delete_entry(self: &Arc<Self>, life: &Arc<Life>, id: EntryId, path: String) -> Result<Left> {
+    async fn delete_entry(self: &Arc<Self>, life: &Arc<Life>, id: EntryId, path: Arc<str>) -> Result<Left> {
         let sent = self.now();
-        let answer = self.link.within(life.client.delete(&path, None)).await;
+        let answer = self.link.within(together::delete(life, &path)).await;
         let error = match answer {
             Ok(Ok(())) => {
                 life.heard(sent);
@@ -114,7 +115,7 @@ impl Desk {
     }
 
     /// Deletes a node that is in the way of others: now, or in the background if that fails.
-    pub(crate) async fn step_back(self: &Arc<Self>, life: &Arc<Life>, path: String) {
+    pub(crate) async fn step_back(self: &Arc<Self>, life: &Arc<Life>, path: Arc<str>) {
         match self.link.within(life.client.delete(&path, None)).await {
             Ok(Ok(()) | Err(zk::Error::NoNode)) => {}
             _ => self.discard(life.clone(), path, None),
@@ -124,7 +125,7 @@ impl Desk {
     /// Deletes a node of ours in the background, and tries until it is gone or its session is.
     ///
     /// The request needs no deadline: it is answered, or fails with the session.
-    pub(crate) fn discard(self: &Arc<Self>, life: Arc<Life>, path: String, id: Option<EntryId>) {
+    pub(crate) fn discard(self: &Arc<Self>, life: Arc<Life>, path: Arc<str>, id: Option<EntryId>) {
         let book = id.map(|id| (Arc::downgrade(self), id));
         // The first try is sent now, so that it comes before whatever is asked next.
         let first = life.client.delete(&path, None);
@@ -135,7 +136,7 @@ impl Desk {
                 match answer {
                     Ok(()) | Err(zk::Error::NoNode) => break,
                     Err(error) => {
-                        tracing::debug!(target: "leasehold", path, %error, "a delete is tried again");
+                        tracing::debug!(target: "leasehold", %path, %error, "a delete is tried again");
                         if life.client.state().is_terminated() {
                             break;
                         }

@@ -16,9 +16,8 @@
 //! - [`path`]: from a name to a node, and back. `data`: what is written in nodes, in text that people read.
 //! - `wake`: how an entry that waits, or holds, learns what concerns it: one task with its watches.
 //! - `looking`: inspection, lists, revocation, requests. `watching`: events.
-//! - `link`: one ZooKeeper session after the other. `nodelay`: its requests leave at once. `lists`: those that travel
-//!   together. `trouble`: what its errors mean
-//!   for locks.
+//! - `link`: one ZooKeeper session after the other. `nodelay`: its requests leave at once. `together`: those of
+//!   many tasks in one. `trouble`: what its errors mean for locks.
 //! - `doctor`: what the store can find out about its servers.
 #![forbid(unsafe_code)]
 
@@ -28,7 +27,6 @@ mod doctor;
 mod joining;
 mod leaving;
 mod link;
-mod lists;
 mod looking;
 mod nodelay;
 pub mod path;
@@ -37,6 +35,7 @@ mod session;
 mod state;
 pub mod store;
 mod tending;
+mod together;
 pub mod traits;
 mod trouble;
 mod wake;

@@ -18,7 +18,7 @@ use zookeeper_client as zk;
 use zookeeper_client::SessionState;
 
 use crate::config::Scheme;
-use crate::lists::Lists;
+use crate::together::Together;
 use crate::trouble::{later, trouble};
 use crate::{Config, nodelay};
 
@@ -38,8 +38,10 @@ pub(crate) struct Life {
     /// How long the server keeps it without a sign of life.
     pub(crate) timeout: Duration,
     heard: AtomicU64,
-    /// The lists that those who create nodes ask for.
-    pub(crate) lists: Lists,
+    /// What leaves with others.
+    pub(crate) together: Together,
+    /// Whether the node that all locks are in was there when we last looked.
+    pub(crate) has_root: AtomicBool,
     /// Whether a sign of life is under way.
     pub(crate) patrolling: AtomicBool,
     /// How many bytes of paths may still be watched.
@@ -120,6 +122,9 @@ impl Link {
 
     /// A session that is connected, if there is one before the time of a request is over. Nothing was sent if there is not.
     pub(crate) async fn up(&self) -> Result<Arc<Life>> {
+        if let Some(life) = self.now().filter(|life| life.is_up()) {
+            return Ok(life);
+        }
         let mut changes = self.life.subscribe();
         let waiting = async {
             loop {
@@ -257,7 +262,8 @@ pub(crate) async fn connect_for(config: &Config, session: Duration, clock: &Cloc
         timeout: client.session_timeout(),
         client,
         heard: AtomicU64::new(sent.0),
-        lists: Lists::default(),
+        together: Together::default(),
+        has_root: AtomicBool::new(false),
         patrolling: AtomicBool::new(false),
         room: Arc::new(AtomicUsize::new(WATCHED)),
         chroot: config.chroot().len() + 1,

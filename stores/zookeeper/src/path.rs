@@ -9,23 +9,35 @@
 //! `bs` and `bp2of5` are the notes of those that barge, which stand in no queue. The id is the entry's own, so that the
 //! answer to a lost request can be found again. ZooKeeper adds the sequence number.
 
+use std::fmt::Write as _;
+
 use leasehold_core::{EntryId, Name, Want};
 
 /// The longest sequence number: a signed 32-bit number with its sign.
 const LONGEST_SEQUENCE: usize = 11;
 
+/// Room for a few characters that are escaped.
+pub(crate) const ROOM: usize = 8;
+
+/// Room for the name of nearly every entry's node.
+pub(crate) const NODE_ROOM: usize = 48;
+
 /// The name of the node of a lock.
 ///
 /// Unchanged where it can be; what ZooKeeper does not allow in a path, and the percent sign, is written as `%2F`.
 pub fn escape(name: &Name) -> String {
+    let mut escaped = String::with_capacity(name.as_str().len() + ROOM);
+    push_escaped(&mut escaped, name);
+    escaped
+}
+
+/// As [`escape`], behind what is there.
+pub(crate) fn push_escaped(escaped: &mut String, name: &Name) {
     let text = name.as_str();
-    if matches!(text, "." | "..") {
-        return text.replace('.', "%2E");
-    }
-    let mut escaped = String::with_capacity(text.len());
+    let dots = matches!(text, "." | "..");
     let mut buffer = [0; 4];
     for c in text.chars() {
-        if is_plain(c) {
+        if is_plain(c) && !dots {
             escaped.push(c);
         } else {
             for byte in c.encode_utf8(&mut buffer).bytes() {
@@ -36,7 +48,6 @@ pub fn escape(name: &Name) -> String {
             }
         }
     }
-    escaped
 }
 
 /// What ZooKeeper's own check of paths lets through (it looks at UTF-16 units, so nothing beyond the first plane).
@@ -83,18 +94,29 @@ impl Node {
     }
 
     /// What the name of an entry's node starts with; ZooKeeper adds the number.
-    pub fn prefix(id: EntryId, want: Want, barges: bool) -> String {
-        let barges = if barges { "b" } else { "" };
-        match want {
-            Want::Exclusive => format!("{barges}x-{id}-"),
-            Want::Shared => format!("{barges}s-{id}-"),
-            Want::Permits { n, of } => format!("{barges}p{n}of{of}-{id}-"),
+    pub(crate) fn push_prefix(text: &mut String, id: EntryId, want: Want, barges: bool) {
+        if barges {
+            text.push('b');
         }
+        // Writing to a string does not fail.
+        let _ = match want {
+            Want::Exclusive => write!(text, "x-{id}-"),
+            Want::Shared => write!(text, "s-{id}-"),
+            Want::Permits { n, of } => write!(text, "p{n}of{of}-{id}-"),
+        };
+    }
+
+    /// What ZooKeeper adds: its number.
+    pub(crate) fn push_sequence(text: &mut String, sequence: i32) {
+        let _ = write!(text, "{sequence:010}");
     }
 
     /// The name of the node.
     pub fn name(&self) -> String {
-        format!("{}{:010}", Node::prefix(self.id, self.want, self.barges), self.sequence)
+        let mut name = String::with_capacity(NODE_ROOM);
+        Node::push_prefix(&mut name, self.id, self.want, self.barges);
+        Node::push_sequence(&mut name, self.sequence);
+        name
     }
 }
 

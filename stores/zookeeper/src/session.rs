@@ -20,7 +20,7 @@ use zookeeper_client as zk;
 use crate::config::{Acl, Config};
 use crate::data::About;
 use crate::link::{Life, Link, closed};
-use crate::path::{Node, escape};
+use crate::path::{Node, ROOM, push_escaped};
 use crate::store::ZooKeeper;
 
 /// How many locks are remembered to have a node already.
@@ -44,6 +44,8 @@ pub(crate) struct Desk {
     book: Mutex<Book>,
     /// Locks whose node was there when we last looked.
     known: Mutex<HashSet<Name>>,
+    /// What the last entry's node says.
+    last_about: Mutex<Option<(Want, Lease, Arc<[u8]>)>>,
     pub(crate) watchers: Watchers,
     /// Whether events are followed.
     pub(crate) watching: Turn<bool>,
@@ -95,19 +97,19 @@ pub(crate) enum Stage {
     /// It holds.
     Held { seat: Seat, requested: bool },
     /// It leaves, and the answer to that is not known.
-    Leaving { path: String },
+    Leaving { path: Arc<str> },
 }
 
 /// The node of an entry.
 #[derive(Debug, Clone)]
 pub(crate) struct Seat {
     pub(crate) node: Node,
-    pub(crate) path: String,
+    pub(crate) path: Arc<str>,
     pub(crate) czxid: i64,
 }
 
 impl Stage {
-    fn path(&self) -> Option<&str> {
+    fn path(&self) -> Option<&Arc<str>> {
         match self {
             Stage::Asked { .. } => None,
             Stage::Waiting { seat, .. } | Stage::Barging { seat } | Stage::Held { seat, .. } => {
@@ -133,6 +135,7 @@ impl ZooKeeperSession {
             inbox,
             book: Mutex::default(),
             known: Mutex::default(),
+            last_about: Mutex::default(),
             watchers: Watchers::default(),
             watching: Turn::new(false),
             hurry: Notify::new(),
@@ -181,7 +184,13 @@ impl Desk {
 
     /// The node of a lock.
     pub(crate) fn lock_path(&self, name: &Name) -> String {
-        format!("{}/{}", self.config.root(), escape(name))
+        let root = self.config.root_name();
+        let mut path = String::with_capacity(root.len() + 2 + name.as_str().len() + ROOM);
+        path.push('/');
+        path.push_str(root);
+        path.push('/');
+        push_escaped(&mut path, name);
+        path
     }
 
     pub(crate) fn acls(&self) -> zk::Acls<'static> {
@@ -192,10 +201,17 @@ impl Desk {
         }
     }
 
-    /// What an entry's node says.
-    pub(crate) fn about(&self, want: Want, lease: Lease) -> About {
+    /// What an entry's node says. Most say the same as the one before.
+    pub(crate) fn about(&self, want: Want, lease: Lease) -> Arc<[u8]> {
+        let mut last = lock(&self.last_about);
+        if let Some((_, _, text)) = last.as_ref().filter(|(w, l, _)| (*w, *l) == (want, lease)) {
+            return text.clone();
+        }
         let (label, session) = (self.me.label.clone(), self.me.id);
-        About { label, session, want, lease: Some(lease), held: None, release_requested: false }
+        let about = About { label, session, want, lease: Some(lease), held: None, release_requested: false };
+        let text: Arc<[u8]> = about.write().into();
+        *last = Some((want, lease, text.clone()));
+        text
     }
 
     pub(crate) fn knows(&self, name: &Name) -> bool {
@@ -318,10 +334,10 @@ impl Book {
     }
 
     /// An entry leaves: the path of its node, whose session it belongs to, and whether there may be one that is not known.
-    pub(crate) fn leave(&mut self, id: EntryId) -> Option<(Option<String>, Option<Arc<Life>>, bool)> {
+    pub(crate) fn leave(&mut self, id: EntryId) -> Option<(Option<Arc<str>>, Option<Arc<Life>>, bool)> {
         let entry = self.entries.get_mut(&id)?;
         let maybe = matches!(entry.stage, Stage::Asked { maybe: true });
-        let path = entry.stage.path().map(str::to_owned);
+        let path = entry.stage.path().cloned();
         if let Some(path) = &path {
             entry.stage = Stage::Leaving { path: path.clone() };
         }
@@ -331,11 +347,11 @@ impl Book {
     }
 
     /// Takes an entry out whose time is over, with the path of its node.
-    pub(crate) fn take_if_over(&mut self, id: EntryId, now: Tick) -> Option<(Entry, String)> {
+    pub(crate) fn take_if_over(&mut self, id: EntryId, now: Tick) -> Option<(Entry, Arc<str>)> {
         let entry = self.entries.get(&id)?;
         let path = match &entry.stage {
             Stage::Leaving { .. } | Stage::Asked { .. } => None,
-            stage => stage.path().map(str::to_owned),
+            stage => stage.path().cloned(),
         }?;
         if entry.ends > now {
             // It was renewed meanwhile.

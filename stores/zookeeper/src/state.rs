@@ -27,8 +27,8 @@ impl Line {
         // The numbers wrap. Those of a queue are never far apart, so each is looked at from any one of them.
         let from = nodes.first().map_or(0, |node| node.sequence);
         nodes.sort_by_key(|node| node.sequence.wrapping_sub(from));
-        let (bargers, queue) = nodes.into_iter().partition(|node| node.barges);
-        Line { queue, bargers }
+        let bargers = nodes.extract_if(.., |node| node.barges).collect();
+        Line { queue: nodes, bargers }
     }
 
     /// Whether anybody waits behind the holders, or barges.

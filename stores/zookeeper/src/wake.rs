@@ -73,7 +73,7 @@ pub(crate) fn barge(
     note: Node,
 ) -> AbortHandle {
     tokio::spawn(async move {
-        let watch = Watch { desk, life, id, name, seat: Seat { node: note, path: String::new(), czxid: 0 } };
+        let watch = Watch { desk, life, id, name, seat: Seat { node: note, path: "".into(), czxid: 0 } };
         watch.wait_to_try(want).await;
     })
     .abort_handle()

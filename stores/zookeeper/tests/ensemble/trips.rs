@@ -48,9 +48,10 @@ async fn lock_and_unlock_are_a_create_with_a_list_and_a_delete() {
     assert_eq!(asked, BTreeMap::from([(op::CREATE2, 10), (op::GET_CHILDREN, 10), (op::DELETE, 10)]));
 }
 
-/// Where many lock at a time, over the one connection of their client, their lists travel together; each still sees its queue.
+/// Where many lock at a time, over the one connection of their client, their lists travel together, and so do their deletes; each
+/// still sees its queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lists_of_many_that_lock_at_a_time_are_fewer_requests_than_locks() {
+async fn the_lists_and_deletes_of_many_that_lock_at_a_time_are_fewer_requests_than_locks() {
     const TASKS: usize = 64;
     const EACH: usize = 10;
     let (_server, proxy, _, root) = stage();
@@ -80,6 +81,8 @@ async fn the_lists_of_many_that_lock_at_a_time_are_fewer_requests_than_locks() {
     // Each lock is one create: a list that was somebody else's would not show its node, and it would be tried again.
     assert!(asked[&op::CREATE2] <= (TASKS * EACH * 3 / 4 + TASKS / 4) as u64, "{asked:?}");
     assert!(lists < asked[&op::CREATE2], "{asked:?}");
+    let deletes = asked.get(&op::DELETE).unwrap_or(&0) + asked.get(&op::MULTI).unwrap_or(&0);
+    assert!(deletes < (TASKS * EACH * 3 / 4) as u64, "{asked:?}");
     assert!(blocked.iter().all(|(_, task)| !task.is_finished()), "two hold at once");
     for (n, guard) in held {
         assert!(guard.is_held(), "{n}");

@@ -9,6 +9,7 @@ mod input;
 mod leases;
 mod scene;
 mod sessions;
+mod together;
 mod watches;
 
 /// Not a test: the part that another process plays when a test starts this binary again.
