@@ -11,8 +11,8 @@ use leasehold_testkit::servers::zookeeper::jute::{Kind, op};
 use leasehold_testkit::servers::{Ensemble, ZooKeeper, ZooKeeperOptions};
 use leasehold_testkit::wait::{A_WHILE, eventually, not_yet, soon};
 use zookeeper_client::{
-    Acls, AddWatchMode, Client, CreateMode, CreateOptions, Error, EventType, OneshotWatcher, SessionState,
-    StateWatcher,
+    Acls, AddWatchMode, Client, CreateMode, CreateOptions, Error, EventType, MultiWriteError,
+    MultiWriteResult, OneshotWatcher, SessionState, StateWatcher,
 };
 
 static SERVER: LazyLock<ZooKeeper> = LazyLock::new(|| ZooKeeper::start(ZooKeeperOptions::new()));
@@ -113,6 +113,36 @@ mod sending {
         })
         .await;
         assert!(list.contains(&"together".to_owned()), "{create:?} {list:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn deletes_in_one_request_happen_together_or_not_at_all_and_the_one_that_fails_is_named() {
+        let (_proxy, client) = stage(LONG).await;
+        let delete = async |paths: &[&str]| {
+            let mut all = client.new_multi_writer();
+            for path in paths {
+                all.add_delete(path, None).unwrap();
+            }
+            all.commit().await.map(|done| done.len())
+        };
+        plant("/first");
+        plant("/third");
+        let failed = MultiWriteError::OperationFailed { index: 1, source: Error::NoNode };
+        assert_eq!(delete(&["/first", "/second", "/third"]).await, Err(failed));
+        assert!(exists("/first").await && exists("/third").await);
+        assert_eq!(delete(&["/first", "/third"]).await, Ok(2));
+        assert!(!exists("/first").await && !exists("/third").await);
+    }
+
+    /// So creates, whose `czxid` are tokens, are asked for one by one.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_create_among_others_comes_back_without_its_czxid() {
+        let (_proxy, client) = stage(LONG).await;
+        let mut all = client.new_multi_writer();
+        all.add_create("/among-others", b"", &EPHEMERAL).unwrap();
+        let made = all.commit().await.unwrap();
+        let [MultiWriteResult::Create { stat, .. }] = &made[..] else { panic!("one create: {made:?}") };
+        assert!(stat.is_invalid(), "{stat:?}");
     }
 
     #[tokio::test(flavor = "multi_thread")]
