@@ -186,7 +186,7 @@ async fn the_answer_to_a_claim_that_is_not_polled_is_taken_without_it() {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_dropped_before_the_answer_leaves_nothing() {
+async fn the_request_of_a_claim_that_is_dropped_goes_on_to_its_end_and_leaves_nothing() {
     let (_, store, client) = world().await;
     store.gate.close();
     let mutex = client.mutex("n");
@@ -194,6 +194,7 @@ async fn a_claim_that_is_dropped_before_the_answer_leaves_nothing() {
     assert!(polled_once(&mut given_up).await.is_none(), "nobody answers");
     drop(given_up);
     store.gate.open();
+    until("the store was heard out", async || store.counts.joined() == 1).await;
     until("nobody holds", async || client.inspect("n").await.unwrap().holders.is_empty()).await;
     mutex.lock().await.unwrap().release().await.unwrap();
 }

@@ -17,6 +17,8 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) joins: AtomicU64,
+    /// Joins that were carried out to their end.
+    pub(crate) joined: AtomicU64,
     pub(crate) leaves: AtomicU64,
     pub(crate) renewal_batches: AtomicU64,
     pub(crate) renewals: AtomicU64,
@@ -25,6 +27,10 @@ pub(crate) struct Counts {
 impl Counts {
     pub(crate) fn joins(&self) -> u64 {
         self.joins.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn joined(&self) -> u64 {
+        self.joined.load(Ordering::SeqCst)
     }
 
     pub(crate) fn leaves(&self) -> u64 {
@@ -120,7 +126,12 @@ struct CountingSession {
 impl Session for CountingSession {
     fn join(self: Arc<Self>, ask: Ask) -> Pending<Joined> {
         self.counts.joins.fetch_add(1, Ordering::SeqCst);
-        self.gate.answer(self.inner.clone().join(ask))
+        let (answer, counts) = (self.gate.answer(self.inner.clone().join(ask)), self.counts.clone());
+        Box::pin(async move {
+            let answer = answer.await;
+            counts.joined.fetch_add(1, Ordering::SeqCst);
+            answer
+        })
     }
 
     fn renew(self: Arc<Self>, batch: Vec<Renewal>) -> Pending<Vec<Result<Renewed>>> {
