@@ -45,7 +45,7 @@ pub(crate) struct Desk {
     /// Locks whose node was there when we last looked.
     known: Mutex<HashSet<Name>>,
     /// What the last entry's node says.
-    last_about: Mutex<Option<(Want, Lease, Arc<[u8]>)>>,
+    last_about: Mutex<Option<Told>>,
     pub(crate) watchers: Watchers,
     /// Whether events are followed.
     pub(crate) watching: Turn<bool>,
@@ -55,6 +55,12 @@ pub(crate) struct Desk {
     is_closed: AtomicBool,
     helpers: Mutex<Vec<AbortHandle>>,
 }
+
+/// What a node says of an entry that wants this, with this lease.
+type Told = (Want, Lease, Arc<[u8]>);
+
+/// An entry that leaves: the path of its node, whose session it belongs to, and whether there may be one that is not known.
+type Leaving = (Option<Arc<str>>, Option<Arc<Life>>, bool);
 
 /// All entries of a session, and when something must be done about them.
 #[derive(Default)]
@@ -333,8 +339,8 @@ impl Book {
         Some(entry)
     }
 
-    /// An entry leaves: the path of its node, whose session it belongs to, and whether there may be one that is not known.
-    pub(crate) fn leave(&mut self, id: EntryId) -> Option<(Option<Arc<str>>, Option<Arc<Life>>, bool)> {
+    /// An entry leaves.
+    pub(crate) fn leave(&mut self, id: EntryId) -> Option<Leaving> {
         let entry = self.entries.get_mut(&id)?;
         let maybe = matches!(entry.stage, Stage::Asked { maybe: true });
         let path = entry.stage.path().cloned();

@@ -128,6 +128,8 @@ impl World {
                     self.carry_out(client, visit.actions);
                     continue;
                 }
+                // This store answers at once, so no request is ever lent to a task.
+                Action::GoOn(..) => continue,
                 Action::Disown(_, id) | Action::Bury(_, id, _) => {
                     self.at_store(|q, now, out| q.leave(id, None, POLICY, now, out));
                     continue;
