@@ -26,7 +26,7 @@ use crate::link::Life;
 /// With fewer requests under way than this, each leaves at once.
 const MANY: usize = 6;
 
-/// How many deletes, or lists, one request carries: a server is busy with it for less than a millisecond.
+/// How many deletes, or lists, one request carries, so that a server is not kept from others for long.
 const TOGETHER: usize = 64;
 
 type Deleted = Result<(), zk::Error>;
