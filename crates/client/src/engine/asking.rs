@@ -1,4 +1,4 @@
-//! How the store is asked: on the spot where it can answer there, in a task of its own else, and never for ever.
+//! How the store is asked: on the spot where it can answer there, else by whoever waits or in a task, and never for ever.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
