@@ -10,7 +10,7 @@
 //!   been alone.
 //! - The lists leave behind the deletes, and behind all creates that they belong to. ZooKeeper answers the requests of a session
 //!   in their order, so each list shows what it would have shown alone.
-//! - Creates don't travel together: ZooKeeper before 3.9 keeps the `czxid` of a node to itself then, and it is the token.
+//! - Creates don't travel together: servers (3.8, for one) don't tell the `czxid` of a node then, and it is the token.
 
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
