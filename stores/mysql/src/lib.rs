@@ -13,16 +13,18 @@
 //! - `session`: one client's presence.
 //! - `state`: the statements that read and write a lock.
 //! - `sql`: values as they are written in statements, and what comes back.
+//! - `idle`: which locks were left idle, as far as is known.
 //! - `wake`: the doorbell.
 //! - `mailbox`: what was left for a session.
 //! - `transaction`: locks that end with the user's own transaction.
 //! - `doctor`: what the store can find out about its database.
-//! - `wire`: connections, each owned by a task.
+//! - `wire`: connections, and how a text is run to its end.
 //! - `trouble`: what errors of the server mean.
 #![forbid(unsafe_code)]
 
 pub mod config;
 mod doctor;
+mod idle;
 mod mailbox;
 pub mod schema;
 mod session;

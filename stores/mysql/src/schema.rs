@@ -40,8 +40,8 @@ pub(crate) fn tables(config: &Config) -> Vec<String> {
     let (own, front) = (columns(" NOT NULL"), columns(" NULL"));
     vec![
         format!(
-            "-- A row per lock. The entry at the front of its queue (the holder) is in it; the others have rows of their own.
--- Times are microseconds since 1970 by the clock of the database. Names are bytes: no collation makes two of them one.
+            "-- A row per lock. The entry at the front of its queue (the holder) is in it; the others have rows of their own. One that was
+-- freed has left. Times are microseconds since 1970 by the clock of the database. Names are bytes: no collation makes two of them one.
 CREATE TABLE IF NOT EXISTS {} (
   name VARBINARY(1024) NOT NULL PRIMARY KEY,
   version BIGINT NOT NULL,
@@ -117,7 +117,7 @@ pub(crate) fn view(config: &Config) -> String {
     format!(
         "-- Who holds and who waits, for people.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW {} AS
-  SELECT {shown} FROM {} WHERE entry IS NOT NULL
+  SELECT {shown} FROM {} WHERE entry IS NOT NULL AND state <> 'freed'
   UNION ALL
   SELECT {shown} FROM {}",
         config.table("queue"),

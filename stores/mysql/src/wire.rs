@@ -1,15 +1,18 @@
-//! Connections, each owned by a task: a query that is given up would leave its answer to the next one, so none ever is.
+//! Connections. A text is run by whoever waits for it, and to its end: an answer that nobody reads would be taken for that of the next
+//! one. If the one who waits goes away, what is left of the work goes on in a task of its own.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
 use mysql_async::prelude::{Protocol, Queryable};
-use mysql_async::{Conn, Params, QueryResult, Row, Value};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use mysql_async::{Conn, Params, QueryResult, Row, Statement, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::config::Config;
@@ -21,7 +24,7 @@ use crate::trouble::{Trouble, judge, other_schema};
 const TRIES: u32 = 50;
 
 /// What is asked of a connection.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) enum Text {
     /// Statements with all of their values in them. Errors after so many outcomes don't matter.
     Plain { statements: String, enough: usize },
@@ -29,43 +32,38 @@ pub(crate) enum Text {
     Prepared { statement: Arc<str>, values: Vec<Value> },
 }
 
-struct Job {
-    text: Text,
-    done: oneshot::Sender<Result<Vec<Outcome>, Trouble>>,
-}
-
 /// The connections of a session for statements.
 pub(crate) struct Wire {
     config: Arc<Config>,
-    lanes: Vec<Lane>,
-    closed: AtomicBool,
+    lanes: Vec<Arc<Lane>>,
+    closed: Arc<AtomicBool>,
+    /// Where connections live, whoever uses them.
+    runtime: Handle,
 }
 
 /// One connection, or where one could be.
 #[derive(Default)]
 struct Lane {
+    /// How many texts use it or wait for it.
     busy: AtomicUsize,
-    link: Mutex<Option<Link>>,
+    line: Mutex<Option<Line>>,
 }
 
-/// The way to the task that owns a connection.
-#[derive(Clone)]
-struct Link {
-    jobs: UnboundedSender<Job>,
-    task: Arc<Task>,
-}
-
-/// Ends the task, and so the connection.
-struct Task(JoinHandle<()>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// A connection, and the statements that it knows.
+struct Line {
+    conn: Conn,
+    known: Vec<(Arc<str>, Statement)>,
 }
 
 /// Counts a text on a lane until it is done or given up.
 struct Busy<'a>(&'a AtomicUsize);
+
+impl<'a> Busy<'a> {
+    fn on(lane: &'a Lane) -> Self {
+        lane.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(&lane.busy)
+    }
+}
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
@@ -83,8 +81,8 @@ impl Wire {
 
     /// Nothing is connected yet, and nothing is known of the tables.
     pub(crate) fn new(config: Arc<Config>) -> Arc<Wire> {
-        let lanes = (0..config.options.pool).map(|_| Lane::default()).collect();
-        Arc::new(Wire { config, lanes, closed: AtomicBool::new(false) })
+        let lanes = (0..config.options.pool).map(|_| Arc::default()).collect();
+        Arc::new(Wire { config, lanes, closed: Arc::default(), runtime: Handle::current() })
     }
 
     pub(crate) fn config(&self) -> &Arc<Config> {
@@ -113,9 +111,9 @@ impl Wire {
     /// Runs a text.
     pub(crate) async fn send(&self, text: Text) -> Result<Vec<Outcome>> {
         let at = |e: Error| e.at(self.config.url());
-        let mut created = false;
+        let (text, mut created) = (Arc::new(text), false);
         for _ in 0..TRIES {
-            match self.once(text.clone()).await {
+            match self.once(&text).await {
                 Ok(outcomes) => return Ok(outcomes),
                 Err(Trouble::Again) => tokio::task::yield_now().await,
                 Err(Trouble::NoTables) if !created && self.config.options.create => {
@@ -138,55 +136,34 @@ impl Wire {
 
     /// Has a statement run, whatever comes of it.
     pub(crate) fn post(&self, statement: &str) {
-        let (done, _) = oneshot::channel();
-        // One that can't be sent is one that nobody needs: it only rings.
-        let _ = self.link(self.lane()).jobs.send(Job { text: plain(statement), done });
+        // Given up at once: it goes on by itself.
+        drop(self.once(&Arc::new(plain(statement))));
     }
 
-    async fn once(&self, text: Text) -> Result<Vec<Outcome>, Trouble> {
-        if self.is_closed() {
-            return Err(Trouble::Error(Error::new(Kind::Unavailable, "the session is closed")));
-        }
-        let lane = self.lane();
-        lane.busy.fetch_add(1, Ordering::Relaxed);
-        let _busy = Busy(&lane.busy);
-        let link = self.link(lane);
-        let (done, answer) = oneshot::channel();
-        // One that can't be sent is dropped, and so is its answer. Connecting has its own time.
-        let _ = link.jobs.send(Job { text, done });
-        let outcome = match timeout(self.timeout() * 2, answer).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => {
-                Err(Trouble::Broken(Error::new(Kind::Unavailable, "the connection to the database ended")))
-            }
-            Err(_) => {
-                let what = format!("a statement took longer than {:?}", self.timeout());
-                Err(Trouble::Broken(Error::new(Kind::Unavailable, what)))
+    /// Runs a text once. It is run even if nobody waits for that any more, and ends in bounded time.
+    fn once(&self, text: &Arc<Text>) -> ToTheEnd<Result<Vec<Outcome>, Trouble>> {
+        let (config, lane, closed) = (self.config.clone(), self.lane().clone(), self.closed.clone());
+        let (text, runtime) = (text.clone(), self.runtime.clone());
+        let limit = self.timeout();
+        let work = async move {
+            let _busy = Busy::on(&lane);
+            // Connecting has its own time.
+            match timeout(limit * 2, lane.run(&config, &runtime, &closed, &text)).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    let what = format!("a statement took longer than {limit:?}");
+                    Err(Trouble::Broken(Error::new(Kind::Unavailable, what)))
+                }
             }
         };
-        if let Err(Trouble::Broken(_)) = outcome {
-            hang_up(lane, &link);
-        }
-        outcome
+        ToTheEnd { work: Some(Box::pin(work)), runtime: self.runtime.clone() }
     }
 
     /// The lane with the least to do; the first of them, so that no more connections are made than needed.
-    fn lane(&self) -> &Lane {
-        let busy = |lane: &&Lane| lane.busy.load(Ordering::Relaxed);
+    fn lane(&self) -> &Arc<Lane> {
+        let busy = |lane: &&Arc<Lane>| lane.busy.load(Ordering::Relaxed);
         // There is at least one.
         self.lanes.iter().min_by_key(busy).unwrap_or(&self.lanes[0])
-    }
-
-    fn link(&self, lane: &Lane) -> Link {
-        let mut slot = lock(&lane.link);
-        if let Some(link) = slot.as_ref().filter(|link| !link.jobs.is_closed()) {
-            return link.clone();
-        }
-        let (jobs, inbox) = unbounded_channel();
-        let task = tokio::spawn(work(self.config.clone(), inbox));
-        let link = Link { jobs, task: Arc::new(Task(task)) };
-        *slot = Some(link.clone());
-        link
     }
 
     async fn check_tables(&self) -> Result<()> {
@@ -207,7 +184,7 @@ impl Wire {
 
     async fn create_tables(&self) -> Result<()> {
         for statement in schema::tables(&self.config) {
-            match self.once(plain(&statement)).await {
+            match self.once(&Arc::new(plain(&statement))).await {
                 Ok(_) => {}
                 Err(Trouble::Again) => {
                     return Err(Error::new(Kind::Unavailable, "the tables can't be created just now"));
@@ -217,7 +194,7 @@ impl Wire {
             }
         }
         // Some may create tables and no views.
-        let _ = self.once(plain(&schema::view(&self.config))).await;
+        let _ = self.once(&Arc::new(plain(&schema::view(&self.config)))).await;
         Ok(())
     }
 
@@ -226,19 +203,114 @@ impl Wire {
         Error::new(Kind::Refused, what).advice("create them with what `leasehold schema mysql` prints")
     }
 
-    /// Ends all connections.
+    /// Ends all connections. One that is in use ends when its text does.
     pub(crate) async fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         for lane in &self.lanes {
-            *lock(&lane.link) = None;
+            if let Ok(mut line) = lane.line.try_lock() {
+                *line = None;
+            }
         }
     }
 }
 
-fn hang_up(lane: &Lane, link: &Link) {
-    let mut slot = lock(&lane.link);
-    if slot.as_ref().is_some_and(|now| Arc::ptr_eq(&now.task, &link.task)) {
-        *slot = None;
+impl Lane {
+    /// Runs a text when those before it are done.
+    async fn run(
+        &self,
+        config: &Arc<Config>,
+        runtime: &Handle,
+        closed: &AtomicBool,
+        text: &Text,
+    ) -> Result<Vec<Outcome>, Trouble> {
+        let mut place = self.line.lock().await;
+        if closed.load(Ordering::SeqCst) {
+            return Err(Trouble::Error(Error::new(Kind::Unavailable, "the session is closed")));
+        }
+        // Taken out while it is used: one on which something was given up half-way is never found here again.
+        let mut line = match place.take() {
+            Some(line) => line,
+            None => Line::open(config.clone(), runtime).await?,
+        };
+        let (outcome, whole) = line.run(text).await;
+        if whole && !closed.load(Ordering::SeqCst) {
+            *place = Some(line);
+        }
+        outcome
+    }
+}
+
+impl Line {
+    /// Connects, in a task of the session's runtime: the one who waits may belong to another, which may end before.
+    async fn open(config: Arc<Config>, runtime: &Handle) -> Result<Line, Trouble> {
+        let gone = |_| Trouble::Broken(Error::new(Kind::Unavailable, "the runtime was shut down"));
+        let conn = runtime.spawn(async move { connect(&config).await }).await.map_err(gone)??;
+        Ok(Line { conn, known: Vec::new() })
+    }
+
+    /// Runs a text. Tells too whether the connection is good for another one.
+    async fn run(&mut self, text: &Text) -> (Result<Vec<Outcome>, Trouble>, bool) {
+        let outcome = match text {
+            Text::Prepared { statement, values } => self.perform(statement, values.clone()).await,
+            Text::Plain { statements, enough } => match play_on(&mut self.conn, statements).await {
+                (outcomes, Some(error)) if outcomes.len() < *enough => Err(error),
+                // What is left of a connection that broke is of no use.
+                (outcomes, Some(error)) if error.is_fatal() => return (Ok(outcomes), false),
+                (outcomes, _) => Ok(outcomes),
+            },
+        };
+        let whole = match &outcome {
+            Err(error) if error.is_fatal() => false,
+            // The transaction may be open still.
+            Err(_) => self.conn.query_drop("ROLLBACK").await.is_ok(),
+            Ok(_) => true,
+        };
+        (outcome.map_err(judge), whole)
+    }
+
+    /// Runs one statement with its values. The connection remembers it: to find it by its text, the driver would read all of that.
+    async fn perform(&mut self, text: &Arc<str>, values: Vec<Value>) -> mysql_async::Result<Vec<Outcome>> {
+        let known = self.known.iter().find(|(known, _)| Arc::ptr_eq(known, text));
+        let statement = match known {
+            Some((_, statement)) => statement.clone(),
+            None => {
+                let statement = self.conn.prep(&**text).await?;
+                self.known.push((text.clone(), statement.clone()));
+                statement
+            }
+        };
+        let mut outcomes = Vec::with_capacity(1);
+        let result = self.conn.exec_iter(statement, Params::Positional(values)).await?;
+        collect(result, &mut outcomes).await?;
+        Ok(outcomes)
+    }
+}
+
+/// Work that is done by whoever waits for it, and by a task if that one goes away.
+struct ToTheEnd<T: Send + 'static> {
+    work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    runtime: Handle,
+}
+
+impl<T: Send + 'static> Future for ToTheEnd<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let ToTheEnd { work, runtime } = &mut *self;
+        let Some(under_way) = work else { return Poll::Pending };
+        // Its timers must not be those of another runtime, which may end before.
+        let _context = runtime.enter();
+        let done = ready!(under_way.as_mut().poll(cx));
+        *work = None;
+        Poll::Ready(done)
+    }
+}
+
+impl<T: Send + 'static> Drop for ToTheEnd<T> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.runtime.spawn(work);
+        }
     }
 }
 
@@ -247,48 +319,6 @@ pub(crate) async fn connect(config: &Config) -> Result<Conn, Trouble> {
     match timeout(config.options.timeout, Conn::new(config.server.clone())).await {
         Ok(connected) => connected.map_err(judge),
         Err(_) => Err(Trouble::Broken(Error::new(Kind::Unavailable, "connecting took too long"))),
-    }
-}
-
-/// Owns a connection, and runs one text after the other on it to its end.
-async fn work(config: Arc<Config>, mut jobs: UnboundedReceiver<Job>) {
-    let mut conn: Option<Conn> = None;
-    while let Some(Job { text, done }) = jobs.recv().await {
-        let link = match conn.as_mut() {
-            Some(link) => link,
-            None => match connect(&config).await {
-                Ok(link) => conn.insert(link),
-                Err(trouble) => {
-                    let _ = done.send(Err(trouble));
-                    return;
-                }
-            },
-        };
-        let outcome = match text {
-            Text::Prepared { statement, values } => perform(link, &statement, values).await,
-            Text::Plain { statements, enough } => {
-                let (outcomes, trouble) = play_on(link, &statements).await;
-                match trouble {
-                    Some(error) if outcomes.len() < enough => Err(error),
-                    // What is left of a connection that broke is of no use.
-                    Some(error) if error.is_fatal() => {
-                        let _ = done.send(Ok(outcomes));
-                        return;
-                    }
-                    _ => Ok(outcomes),
-                }
-            }
-        };
-        let over = match &outcome {
-            Err(error) if error.is_fatal() => true,
-            // The transaction may be open still.
-            Err(_) => link.query_drop("ROLLBACK").await.is_err(),
-            Ok(_) => false,
-        };
-        let _ = done.send(outcome.map_err(judge));
-        if over {
-            return;
-        }
     }
 }
 
@@ -308,13 +338,6 @@ async fn play_on(conn: &mut Conn, statements: &str) -> (Vec<Outcome>, Option<mys
         Err(error) => Err(error),
     };
     (outcomes, ended.err())
-}
-
-/// Runs one statement with its values. The connection remembers it.
-async fn perform(conn: &mut Conn, statement: &str, values: Vec<Value>) -> mysql_async::Result<Vec<Outcome>> {
-    let mut outcomes = Vec::new();
-    collect(conn.exec_iter(statement, Params::Positional(values)).await?, &mut outcomes).await?;
-    Ok(outcomes)
 }
 
 async fn collect<P: Protocol>(
@@ -337,6 +360,41 @@ fn plain(statements: &str) -> Text {
     Text::Plain { statements: statements.to_owned(), enough: usize::MAX }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use leasehold_testkit::servers::{MariaDb, MariaDbOptions};
+
+    use super::*;
+
+    async fn number(wire: &Wire, statement: &str) -> i64 {
+        sql::number(&wire.run_one(statement).await.unwrap().rows[0], 0).unwrap()
+    }
+
+    /// Polls once: it is under way then.
+    fn begin(work: Pin<&mut impl Future>) {
+        assert!(work.poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
+    }
+
+    #[tokio::test]
+    async fn a_text_that_is_given_up_is_brought_to_its_end_and_its_connection_stays_good() {
+        let server = MariaDb::start(MariaDbOptions::new());
+        let config = Config::parse(&format!("{}?pool=1", server.url())).unwrap();
+        let wire = Wire::open(Arc::new(config)).await.unwrap();
+        wire.run("CREATE TABLE given_up (n INT)").await.unwrap();
+        let connection = number(&wire, "SELECT CONNECTION_ID()").await;
+        for times in 1..=3 {
+            {
+                let slow = "INSERT INTO given_up SELECT SLEEP(0.2); INSERT INTO given_up VALUES (1)";
+                let mut under_way = pin!(wire.run(slow));
+                begin(under_way.as_mut());
+                // It has not got the connection yet when it is given up.
+                let mut in_line = pin!(wire.run("INSERT INTO given_up VALUES (2)"));
+                begin(in_line.as_mut());
+            }
+            assert_eq!(number(&wire, "SELECT CONNECTION_ID()").await, connection);
+            assert_eq!(number(&wire, "SELECT COUNT(*) FROM given_up").await, 3 * times);
+        }
+    }
 }

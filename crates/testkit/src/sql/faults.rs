@@ -77,7 +77,7 @@ pub async fn nothing_is_left<S: SqlServer>(server: &S, url: &str) {
     eventually("no row is left", || async {
         let prefix = prefix_of::<S>(url);
         let look = format!(
-            "SELECT (SELECT COUNT(*) FROM {prefix}locks WHERE entry IS NOT NULL OR rest <> 0), \
+            "SELECT (SELECT COUNT(*) FROM {prefix}locks WHERE (entry IS NOT NULL AND state <> 'freed') OR rest <> 0), \
              (SELECT COUNT(*) FROM {prefix}entries)"
         );
         let left = server.try_sql(&look).unwrap_or_else(|e| e);
