@@ -1,4 +1,4 @@
-//! What locks that come and go do to the pages that they are kept in: nothing.
+//! What locks that come and go do to the pages that they are kept in.
 
 mod common;
 
@@ -29,7 +29,7 @@ async fn take_and_release_all(client: &Client) {
 /// A row that shrinks when its lock is released makes InnoDB try to merge its page with the next, and split it again when the lock is
 /// taken: that was seen for every second lock.
 #[tokio::test]
-async fn locks_that_come_and_go_merge_no_pages() {
+async fn locks_that_come_and_go_do_not_make_pages_merge() {
     let server = MariaDb::start(MariaDbOptions::new().line("innodb-monitor-enable=index_page%"));
     let client = Client::builder().open(open(&fresh_url(&server)).expect("a store"));
     let client = soon("a client", client).await.expect("a client");
@@ -37,5 +37,7 @@ async fn locks_that_come_and_go_merge_no_pages() {
         take_and_release_all(&client).await;
     }
     assert!(counted(&server, "splits") > 0, "nothing is counted, or all rows are in one page");
-    assert_eq!(counted(&server, "merge_attempts"), 0);
+    // The server's own tables have their part in it: two were seen, and 287 where rows shrink.
+    let tried = counted(&server, "merge_attempts");
+    assert!(tried < NAMES as u64 / 10, "{tried} times");
 }
