@@ -1,11 +1,8 @@
-//! Connections. A text is run by whoever waits for it, and to its end: an answer that nobody reads would be taken for that of the next
-//! one. If the one who waits goes away, what is left of the work goes on in a task of its own.
+//! Connections. A text is run to its end in a task of its own: an answer that nobody reads would be taken for that of the next
+//! one, and a future that is polled and then left alone would keep the connection from everybody else.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
@@ -13,6 +10,7 @@ use mysql_async::prelude::{Protocol, Queryable};
 use mysql_async::{Conn, Params, QueryResult, Row, Statement, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::config::Config;
@@ -37,7 +35,7 @@ pub(crate) struct Wire {
     config: Arc<Config>,
     lanes: Vec<Arc<Lane>>,
     closed: Arc<AtomicBool>,
-    /// Where connections live, whoever uses them.
+    /// Where connections live, whoever waits for what they do.
     runtime: Handle,
 }
 
@@ -55,19 +53,19 @@ struct Line {
     known: Vec<(Arc<str>, Statement)>,
 }
 
-/// Counts a text on a lane until it is done or given up.
-struct Busy<'a>(&'a AtomicUsize);
+/// Counts a text on a lane until it is done.
+struct Busy(Arc<Lane>);
 
-impl<'a> Busy<'a> {
-    fn on(lane: &'a Lane) -> Self {
+impl Busy {
+    fn on(lane: &Arc<Lane>) -> Self {
         lane.busy.fetch_add(1, Ordering::Relaxed);
-        Busy(&lane.busy)
+        Busy(lane.clone())
     }
 }
 
-impl Drop for Busy<'_> {
+impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -136,27 +134,30 @@ impl Wire {
 
     /// Has a statement run, whatever comes of it.
     pub(crate) fn post(&self, statement: &str) {
-        // Given up at once: it goes on by itself.
-        drop(self.once(&Arc::new(plain(statement))));
+        drop(self.begin(&Arc::new(plain(statement))));
     }
 
-    /// Runs a text once. It is run even if nobody waits for that any more, and ends in bounded time.
-    fn once(&self, text: &Arc<Text>) -> ToTheEnd<Result<Vec<Outcome>, Trouble>> {
-        let (config, lane, closed) = (self.config.clone(), self.lane().clone(), self.closed.clone());
-        let (text, runtime) = (text.clone(), self.runtime.clone());
-        let limit = self.timeout();
-        let work = async move {
-            let _busy = Busy::on(&lane);
+    /// Runs a text once.
+    async fn once(&self, text: &Arc<Text>) -> Result<Vec<Outcome>, Trouble> {
+        let gone = |_| Err(Trouble::Broken(Error::new(Kind::Unavailable, "the runtime was shut down")));
+        self.begin(text).await.unwrap_or_else(gone)
+    }
+
+    /// Has a text run. It is run even if nobody waits for that, and ends in bounded time.
+    fn begin(&self, text: &Arc<Text>) -> JoinHandle<Result<Vec<Outcome>, Trouble>> {
+        let busy = Busy::on(self.lane());
+        let (config, closed, text) = (self.config.clone(), self.closed.clone(), text.clone());
+        self.runtime.spawn(async move {
             // Connecting has its own time.
-            match timeout(limit * 2, lane.run(&config, &runtime, &closed, &text)).await {
+            let limit = config.options.timeout;
+            match timeout(limit * 2, busy.0.run(&config, &closed, &text)).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
                     let what = format!("a statement took longer than {limit:?}");
                     Err(Trouble::Broken(Error::new(Kind::Unavailable, what)))
                 }
             }
-        };
-        ToTheEnd { work: Some(Box::pin(work)), runtime: self.runtime.clone() }
+        })
     }
 
     /// The lane with the least to do; the first of them, so that no more connections are made than needed.
@@ -216,13 +217,7 @@ impl Wire {
 
 impl Lane {
     /// Runs a text when those before it are done.
-    async fn run(
-        &self,
-        config: &Arc<Config>,
-        runtime: &Handle,
-        closed: &AtomicBool,
-        text: &Text,
-    ) -> Result<Vec<Outcome>, Trouble> {
+    async fn run(&self, config: &Config, closed: &AtomicBool, text: &Text) -> Result<Vec<Outcome>, Trouble> {
         let mut place = self.line.lock().await;
         if closed.load(Ordering::SeqCst) {
             return Err(Trouble::Error(Error::new(Kind::Unavailable, "the session is closed")));
@@ -230,7 +225,7 @@ impl Lane {
         // Taken out while it is used: one on which something was given up half-way is never found here again.
         let mut line = match place.take() {
             Some(line) => line,
-            None => Line::open(config.clone(), runtime).await?,
+            None => Line { conn: connect(config).await?, known: Vec::new() },
         };
         let (outcome, whole) = line.run(text).await;
         if whole && !closed.load(Ordering::SeqCst) {
@@ -241,13 +236,6 @@ impl Lane {
 }
 
 impl Line {
-    /// Connects, in a task of the session's runtime: the one who waits may belong to another, which may end before.
-    async fn open(config: Arc<Config>, runtime: &Handle) -> Result<Line, Trouble> {
-        let gone = |_| Trouble::Broken(Error::new(Kind::Unavailable, "the runtime was shut down"));
-        let conn = runtime.spawn(async move { connect(&config).await }).await.map_err(gone)??;
-        Ok(Line { conn, known: Vec::new() })
-    }
-
     /// Runs a text. Tells too whether the connection is good for another one.
     async fn run(&mut self, text: &Text) -> (Result<Vec<Outcome>, Trouble>, bool) {
         let outcome = match text {
@@ -283,34 +271,6 @@ impl Line {
         let result = self.conn.exec_iter(statement, Params::Positional(values)).await?;
         collect(result, &mut outcomes).await?;
         Ok(outcomes)
-    }
-}
-
-/// Work that is done by whoever waits for it, and by a task if that one goes away.
-struct ToTheEnd<T: Send + 'static> {
-    work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    runtime: Handle,
-}
-
-impl<T: Send + 'static> Future for ToTheEnd<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let ToTheEnd { work, runtime } = &mut *self;
-        let Some(under_way) = work else { return Poll::Pending };
-        // Its timers must not be those of another runtime, which may end before.
-        let _context = runtime.enter();
-        let done = ready!(under_way.as_mut().poll(cx));
-        *work = None;
-        Poll::Ready(done)
-    }
-}
-
-impl<T: Send + 'static> Drop for ToTheEnd<T> {
-    fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
-            self.runtime.spawn(work);
-        }
     }
 }
 
@@ -362,7 +322,8 @@ fn plain(statements: &str) -> Text {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
+    use std::pin::{Pin, pin};
+    use std::task::Context;
 
     use leasehold_testkit::servers::{MariaDb, MariaDbOptions};
 
