@@ -19,6 +19,7 @@ use redis::Value;
 use crate::keys::Keys;
 use crate::scripts::{Scripts, Setting};
 use crate::state::{self, Answer};
+use crate::together;
 use crate::wire::Script;
 
 const POLICY: Policy = Policy { death: Death::LeaseEnd, block: 1024 };
@@ -28,13 +29,38 @@ static SERVER: LazyLock<Redis> = LazyLock::new(|| Redis::start(RedisOptions::new
 /// One step of a history.
 #[derive(Debug, Clone)]
 enum Step {
-    Join { who: usize, want: Want, fixed: bool, lease: u64, place: u64, otherwise: Otherwise },
-    Renew { who: usize, more: bool, token: Claimed },
-    Leave { who: usize, used: Option<u64> },
-    Downgrade { who: usize },
-    Limit { limit: u32 },
-    Revoke { whose: Option<usize>, asks: bool },
-    Wait { micros: u64 },
+    Join {
+        who: usize,
+        want: Want,
+        fixed: bool,
+        lease: u64,
+        place: u64,
+        otherwise: Otherwise,
+    },
+    Renew {
+        who: usize,
+        more: bool,
+        token: Claimed,
+    },
+    Leave {
+        who: usize,
+        used: Option<u64>,
+    },
+    /// Joins and leaves in one call.
+    Together(Vec<Step>),
+    Downgrade {
+        who: usize,
+    },
+    Limit {
+        limit: u32,
+    },
+    Revoke {
+        whose: Option<usize>,
+        asks: bool,
+    },
+    Wait {
+        micros: u64,
+    },
     Wipe,
 }
 
@@ -69,15 +95,34 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
         .prop_flat_map(|(want, (people, steps))| prop::collection::vec(step(want, people), 1..steps))
 }
 
+/// Some that go together: all who ask want the same, and nobody is in it twice.
+fn together(want: BoxedStrategy<Want>, people: usize) -> impl Strategy<Value = Step> {
+    let used = prop_oneof![3 => Just(Some(0)), 1 => (0..3000u64).prop_map(Some)];
+    let some = prop::collection::btree_map(0..people, prop::option::weighted(0.4, used), 1..=people);
+    let terms = (want, any::<bool>(), 10_000..90_000u64, 10_000..60_000u64, otherwise());
+    (some.prop_map(|some| some.into_iter().collect::<Vec<_>>()).prop_shuffle(), terms).prop_map(
+        |(some, (want, fixed, lease, place, otherwise))| {
+            let step = |(who, leaves)| match leaves {
+                Some(used) => Step::Leave { who, used },
+                None => Step::Join { who, want, fixed, lease, place, otherwise },
+            };
+            Step::Together(some.into_iter().map(step).collect())
+        },
+    )
+}
+
+fn otherwise() -> impl Strategy<Value = Otherwise> {
+    prop_oneof![3 => Just(Otherwise::Queue), 1 => Just(Otherwise::Barge), 1 => Just(Otherwise::GoAway)]
+}
+
 fn step(want: BoxedStrategy<Want>, people: usize) -> impl Strategy<Value = Step> {
     let who = move || 0..people;
     // Most holders hand out the first token and no other.
     let used = prop_oneof![2 => Just(Some(0)), 1 => Just(None), 2 => (0..3000u64).prop_map(Some)];
-    let otherwise =
-        prop_oneof![3 => Just(Otherwise::Queue), 1 => Just(Otherwise::Barge), 1 => Just(Otherwise::GoAway)];
     let claimed = prop_oneof![2 => Just(Claimed::None), 4 => Just(Claimed::Own), 1 => Just(Claimed::Higher)];
     prop_oneof![
-        8 => (who(), want, any::<bool>(), 10_000..90_000u64, 10_000..60_000u64, otherwise)
+        5 => together(want.clone(), people),
+        8 => (who(), want, any::<bool>(), 10_000..90_000u64, 10_000..60_000u64, otherwise())
             .prop_map(|(who, want, fixed, lease, place, otherwise)| Step::Join { who, want, fixed, lease, place, otherwise }),
         5 => (who(), any::<bool>(), claimed).prop_map(|(who, more, token)| Step::Renew { who, more, token }),
         6 => (who(), used).prop_map(|(who, used)| Step::Leave { who, used }),
@@ -135,11 +180,17 @@ impl Both {
     }
 
     fn run(&mut self, script: &Script, args: &[&str]) -> Value {
+        let key = self.key.clone();
+        self.run_on(script, &[&key], args)
+    }
+
+    fn run_on(&mut self, script: &Script, keys: &[&str], args: &[&str]) -> Value {
         let (s, u) = ((self.micros / 1_000_000).to_string(), (self.micros % 1_000_000).to_string());
         let clock = format!("{}clock", self.prefix);
         self.commands.ask(&["HSET", &clock, "s", &s, "u", &u]).unwrap();
-        let mut command = vec!["EVAL", script.source(), "1", &self.key];
-        command.extend(args);
+        let count = keys.len().to_string();
+        let mut command = vec!["EVAL", script.source(), &count];
+        command.extend(keys.iter().chain(args));
         value(self.commands.ask(&command).unwrap())
     }
 
@@ -207,6 +258,105 @@ impl Both {
         self.compare(&Step::Wait { micros: 0 }, out);
     }
 
+    fn ask(&self, step: &Step) -> Option<(Ask, String)> {
+        let Step::Join { who, want, fixed, lease, place, otherwise } = *step else { return None };
+        let lease = Duration::from_micros(lease);
+        let ask = Ask {
+            name: self.name.clone(),
+            id: id(who),
+            want,
+            lease: if fixed { Lease::Fixed(lease) } else { Lease::Kept(lease) },
+            place: Duration::from_micros(place),
+            otherwise,
+        };
+        Some((ask, (lease.as_millis() + 1 + RETENTION.as_millis()).to_string()))
+    }
+
+    fn joined(&mut self, who: usize, me: &Presence, ask: &Ask, value: Value, out: &mut Effects) {
+        let now = self.now();
+        let answer = Answer::joined(value, ask);
+        let expected = self.model.join(me.id, &me.label, ask, POLICY, now, out);
+        match (answer, expected) {
+            (Ok(answer), Ok(expected)) => {
+                assert_eq!(answer, expected, "{ask:?}");
+                if let Joined::Held(grant) = answer {
+                    self.tokens.insert(who, (grant.tokens.first.0, grant.tokens.last().0));
+                }
+            }
+            (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string()),
+            (a, b) => panic!("{a:?} is not {b:?} after {ask:?}"),
+        }
+    }
+
+    fn leave(&self, who: usize, used: Option<u64>) -> Leave {
+        let used = used.and_then(|n| self.tokens.get(&who).map(|(first, _)| first + n));
+        Leave { used: used.map(Token), ..Leave::new(self.name.clone(), id(who)) }
+    }
+
+    fn left(&mut self, going: &Leave, value: &Value, out: &mut Effects) {
+        let left = self.model.leave(going.id, going.used, POLICY, self.now(), out);
+        assert_eq!(state::number(value), Some(i64::from(left == Left::Done)), "{going:?}");
+    }
+
+    /// The quick path does not look at the clock.
+    fn look_before_leaving(&mut self) {
+        if !self.watched && self.model.snapshot(&self.name, self.now()).waiters.is_empty() {
+            self.look();
+        }
+    }
+
+    /// Requests in one call, between locks of others that it must do in any case and one that it can't. What it says it did not do is then
+    /// done alone, as the session does it.
+    fn together(&mut self, steps: &[Step]) {
+        let permits = |step: &Step| matches!(step, Step::Join { want: Want::Permits { .. }, .. });
+        if steps.iter().any(permits) {
+            return steps.iter().for_each(|step| self.step(step));
+        }
+        self.look_before_leaving();
+        let [free, foreign] = ["free", "foreign"].map(|name| format!("{}{name}", self.prefix));
+        self.commands.ask(&["DEL", &free, &foreign]).unwrap();
+        self.commands.ask(&["LPUSH", &foreign, "theirs"]).unwrap();
+        let mine = format!("n {:016} {}", self.micros, id(99));
+        self.commands.ask(&["SET", &free, &format!("{mine} x")]).unwrap();
+        let (mut keys, mut args, mut terms) = (vec![free.clone(), foreign], vec![mine.clone(), mine], None);
+        for step in steps {
+            keys.push(self.key.clone());
+            args.push(match *step {
+                Step::Leave { who, used } => state::leaving(&self.leave(who, used)),
+                Step::Join { who, .. } => {
+                    terms = terms.or(self.ask(step));
+                    id(who).to_string()
+                }
+                _ => panic!("{step:?} goes alone"),
+            });
+        }
+        if let Some((ask, kept)) = &terms {
+            args.extend([state::terms(&presence(0), ask, "-"), kept.clone()]);
+        }
+        let many = self.scripts.many.clone();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let value = self.run_on(&many, &keys, &args);
+        let (first, undone) = together::read(&value, keys.len()).unwrap();
+        assert_eq!((undone.contains(&0), undone.contains(&1)), (self.watched, true));
+        let (alone, done): (Vec<_>, Vec<_>) =
+            steps.iter().enumerate().partition(|(at, _)| undone.contains(&(at + 2)));
+        let mut out = Effects::new(self.watched);
+        for (_, step) in done {
+            match *step {
+                Step::Leave { who, used } => self.left(&self.leave(who, used), &Value::Int(1), &mut out),
+                Step::Join { who, .. } => {
+                    if let Some((ask, _)) = self.ask(step) {
+                        self.joined(who, &presence(0), &ask, first.clone(), &mut out);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.compare(&Step::Together(steps.to_vec()), out);
+        alone.into_iter().for_each(|(_, step)| self.step(step));
+    }
+
     fn step(&mut self, step: &Step) {
         let now = self.now();
         let mut out = Effects::new(self.watched);
@@ -219,33 +369,14 @@ impl Both {
                 }
                 self.model = Queue::default();
             }
-            Step::Join { who, want, fixed, lease, place, otherwise } => {
-                let (me, lease) = (presence(who), Duration::from_micros(lease));
-                let ask = Ask {
-                    name: self.name.clone(),
-                    id: id(who),
-                    want,
-                    lease: if fixed { Lease::Fixed(lease) } else { Lease::Kept(lease) },
-                    place: Duration::from_micros(place),
-                    otherwise,
-                };
+            Step::Join { who, .. } => {
+                let Some((ask, kept)) = self.ask(step) else { return };
                 let join = self.scripts.join.clone();
-                let kept = (lease.as_millis() + 1 + RETENTION.as_millis()).to_string();
-                let mut args = vec![state::claim(&me, &ask, "-"), kept];
-                args.extend(matches!(want, Want::Permits { .. }).then(|| "p".to_owned()));
+                let mut args = vec![state::claim(&presence(who), &ask, "-"), kept];
+                args.extend(matches!(ask.want, Want::Permits { .. }).then(|| "p".to_owned()));
                 let args: Vec<&str> = args.iter().map(String::as_str).collect();
-                let answer = Answer::joined(self.run(&join, &args), &ask);
-                let expected = self.model.join(me.id, &me.label, &ask, POLICY, now, &mut out);
-                match (answer, expected) {
-                    (Ok(answer), Ok(expected)) => {
-                        assert_eq!(answer, expected, "{step:?}");
-                        if let Joined::Held(grant) = answer {
-                            self.tokens.insert(who, (grant.tokens.first.0, grant.tokens.last().0));
-                        }
-                    }
-                    (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string()),
-                    (a, b) => panic!("{a:?} is not {b:?} after {step:?}"),
-                }
+                let value = self.run(&join, &args);
+                self.joined(who, &presence(who), &ask, value, &mut out);
             }
             Step::Renew { who, more, token } => {
                 let own = self.tokens.get(&who).map(|(_, last)| Token(*last));
@@ -265,17 +396,13 @@ impl Both {
                 }
             }
             Step::Leave { who, used } => {
-                if !self.watched && self.model.snapshot(&self.name, now).waiters.is_empty() {
-                    // Then the quick path does not look at the clock.
-                    self.look();
-                }
-                let used = used.and_then(|n| self.tokens.get(&who).map(|(first, _)| first + n));
+                self.look_before_leaving();
+                let going = self.leave(who, used);
                 let leave = self.scripts.leave.clone();
-                let going = Leave { used: used.map(Token), ..Leave::new(self.name.clone(), id(who)) };
-                let answer = state::number(&self.run(&leave, &[&state::leaving(&going), "l-"])).unwrap();
-                let left = self.model.leave(id(who), used.map(Token), POLICY, now, &mut out);
-                assert_eq!(answer == 1, left == Left::Done, "{step:?}");
+                let value = self.run(&leave, &[&state::leaving(&going), "l-"]);
+                self.left(&going, &value, &mut out);
             }
+            Step::Together(ref steps) => return self.together(steps),
             Step::Downgrade { who } => {
                 let downgrade = self.scripts.downgrade.clone();
                 let answer = state::number(&self.run(&downgrade, &[&id(who).to_string(), "-"])).unwrap();

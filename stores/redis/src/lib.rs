@@ -10,6 +10,7 @@
 //! - [`traits`]: what this store promises.
 //! - [`store`]: [`Redis`], the store.
 //! - `session`: one client's presence: each call is one script. `listing` finds locks in use, `watching` tells events.
+//! - `together`: requests that are ready at the same moment share a call.
 //! - [`scripts`]: the Lua scripts (`scripts/*.lua`), put together.
 //! - `state`: how the state of a lock is written, and how answers are read.
 //! - [`keys`]: from a name to a key.
@@ -28,6 +29,7 @@ pub mod scripts;
 mod session;
 mod state;
 pub mod store;
+mod together;
 pub mod traits;
 mod wake;
 mod watching;

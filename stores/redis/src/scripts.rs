@@ -35,6 +35,7 @@ pub(crate) mod code {
 #[derive(Debug)]
 pub struct Scripts {
     pub(crate) join: Script,
+    pub(crate) many: Script,
     pub(crate) renew: Script,
     pub(crate) leave: Script,
     pub(crate) downgrade: Script,
@@ -64,6 +65,7 @@ impl Scripts {
         let script = |source| Script::new(assemble(source, setting));
         Scripts {
             join: script(include_str!("../scripts/join.lua")),
+            many: script(include_str!("../scripts/many.lua")),
             renew: script(include_str!("../scripts/renew.lua")),
             leave: script(include_str!("../scripts/leave.lua")),
             downgrade: script(include_str!("../scripts/downgrade.lua")),
@@ -74,9 +76,10 @@ impl Scripts {
     }
 
     /// All of them, with a name for people.
-    pub fn all(&self) -> [(&'static str, &Script); 7] {
+    pub fn all(&self) -> [(&'static str, &Script); 8] {
         [
             ("join", &self.join),
+            ("many", &self.many),
             ("renew", &self.renew),
             ("leave", &self.leave),
             ("downgrade", &self.downgrade),

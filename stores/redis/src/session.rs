@@ -13,13 +13,16 @@ use leasehold_core::{EntryId, Error, Kind, Lease, Name, Result, Retry, Token, Wa
 use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::timeout;
 
 use crate::Redis;
 use crate::keys::Key;
 use crate::state::{self, Answer};
+use crate::together::{Outbox, Request};
 use crate::wake::{Tracked, Wake};
 use crate::watching::Watching;
-use crate::wire::{Call, Mark, Post, Script, Slot, Wire};
+use crate::wire::link::closed;
+use crate::wire::{Call, Mark, Script, Slot, Wire};
 
 /// How many locks one call of the renewal script carries, where one call may carry many: the server does nothing else
 /// meanwhile.
@@ -41,6 +44,7 @@ pub(crate) struct Desk {
     pub(crate) wire: Arc<Wire>,
     pub(crate) wake: Arc<Wake>,
     pub(crate) watching: Watching,
+    pub(crate) outbox: Outbox,
     closed: AtomicBool,
 }
 
@@ -55,12 +59,14 @@ impl RedisSession {
         let wake = Arc::new(Wake::new(inbox, store.keys.clone(), must_prove.then_some(unproven)));
         let wire = Wire::open(store.config.clone(), me.id, wake.clone()).await?;
         wake.hears(&wire);
+        let runtime = Handle::current();
         let (watching, closed) = (Watching::default(), AtomicBool::new(false));
-        let desk = Arc::new(Desk { store, me, wire, wake, watching, closed });
+        let outbox = Outbox::new(runtime.clone());
+        let desk = Arc::new(Desk { store, me, wire, wake, watching, outbox, closed });
         if must_prove {
             tokio::spawn(prove(Arc::downgrade(&desk), grants));
         }
-        Ok(Arc::new(RedisSession { desk, runtime: Handle::current() }))
+        Ok(Arc::new(RedisSession { desk, runtime }))
     }
 }
 
@@ -87,21 +93,38 @@ impl Desk {
         }
     }
 
-    async fn ask(&self, ask: Ask) -> Result<Joined> {
+    /// The call that asks for a lock.
+    pub(crate) fn join_call(&self, ask: &Ask, key: &Key) -> Call {
+        let tag = self.wire.post(key.slot).tag;
+        let call = self
+            .call(&self.store.scripts.join, key)
+            .arg(state::claim(&self.me, ask, shown_tag(&tag)))
+            .arg(self.kept(ask));
+        // Every argument costs the server something, so the usual call does not have this one.
+        if let Want::Permits { .. } = ask.want { call.arg("p") } else { call }
+    }
+
+    /// The part of a record that is the same for all names, of a store that is no cluster.
+    pub(crate) fn terms(&self, ask: &Ask) -> String {
+        state::terms(&self.me, ask, shown_tag(""))
+    }
+
+    /// How long the key of a lock is kept, in milliseconds. Rounded up: it may stay longer than what is in it, never shorter.
+    pub(crate) fn kept(&self, ask: &Ask) -> u64 {
+        let (Lease::Kept(lease) | Lease::Fixed(lease)) = ask.lease;
+        (lease.as_millis() + 1 + self.store.config.retention().as_millis()) as u64
+    }
+
+    async fn ask(self: &Arc<Self>, ask: Ask) -> Result<Joined> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(closed());
+        }
         let key = self.store.keys.of(&ask.name);
-        let Post { tag, node } = self.wire.post(key.slot);
-        let tag = shown_tag(&tag);
+        let node = self.wire.post(key.slot).node;
         let entry = Tracked { name: ask.name.clone(), slot: key.slot, node, waits: false };
         let asked_before = self.wake.track(ask.id, entry);
         let begun = self.wake.begun(node);
-        let (Lease::Kept(lease) | Lease::Fixed(lease)) = ask.lease;
-        // Rounded up: a key may stay longer than what is in it, never shorter.
-        let kept = lease.as_millis() + 1 + self.store.config.retention().as_millis();
-        let call =
-            self.call(&self.store.scripts.join, &key).arg(state::claim(&self.me, &ask, tag)).arg(kept as u64);
-        // Every argument costs the server something, so the usual call does not have this one.
-        let call = if let Want::Permits { .. } = ask.want { call.arg("p") } else { call };
-        let answered = self.wire.run_marked(call).await;
+        let answered = self.send(key, Request::Join(ask.clone())).await;
         let joined = answered.and_then(|(value, mark)| Ok((Answer::joined(value, &ask)?, mark)));
         match joined {
             Ok((Joined::Held(grant), mark)) => {
@@ -193,12 +216,12 @@ impl Desk {
     /// Where that is not known, as in a failover, it is not given back: the caller asks again for the same entry, and a command that was
     /// sent before, on a connection that broke, can still be carried out after that. It would take away what was granted then. For the same
     /// reason an entry is not asked for again if nobody knows whether it was given back; it then ends by itself.
-    async fn must_be_replicated(&self, name: &Name, id: EntryId, mark: Mark) -> Result<()> {
+    async fn must_be_replicated(self: &Arc<Self>, name: &Name, id: EntryId, mark: Mark) -> Result<()> {
         let Err(error) = self.wire.replicated_since(mark).await else { return Ok(()) };
         if error.retry_advice() == Retry::SameId {
             return Err(error);
         }
-        match self.go(&Leave::new(name.clone(), id), "l").await {
+        match self.go(&Leave::new(name.clone(), id)).await {
             Ok(_) => Err(error),
             Err(_) => Err(error.retry(Retry::Never)),
         }
@@ -233,16 +256,18 @@ impl Desk {
         }
     }
 
-    async fn go(&self, leave: &Leave, how: &str) -> Result<Left> {
-        let left = left(self.wire.run(self.leave_call(leave, how)).await?)?;
+    async fn go(self: &Arc<Self>, leave: &Leave) -> Result<Left> {
+        let key = self.store.keys.of(&leave.name);
+        let (value, _) = self.send(key, Request::Leave(leave.clone())).await?;
+        let left = left(value)?;
         self.wake.forget(leave.id);
         Ok(left)
     }
 
-    fn leave_call(&self, leave: &Leave, how: &str) -> Call {
-        let key = self.store.keys.of(&leave.name);
+    /// The call by which an entry leaves, by itself (`l`) or with its session (`s`).
+    pub(crate) fn leave_call(&self, leave: &Leave, key: &Key, how: &str) -> Call {
         let tag = self.wire.post(key.slot).tag;
-        self.call(&self.store.scripts.leave, &key)
+        self.call(&self.store.scripts.leave, key)
             .arg(state::leaving(leave))
             .arg([how, shown_tag(&tag)].concat())
     }
@@ -298,12 +323,16 @@ impl Desk {
         if self.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
+        // What is put down, or came back undone, would go out after its goodbye.
+        let _ = timeout(self.store.config.timeout(), self.outbox.settled()).await;
         let mut leaving = self.wake.all();
         leaving.sort_by_key(|(_, entry)| entry.node);
         let mut outcome = Ok(());
         for group in leaving.chunk_by(|(_, a), (_, b)| a.node == b.node) {
-            let calls =
-                group.iter().map(|(id, entry)| self.leave_call(&Leave::new(entry.name.clone(), *id), "s"));
+            let calls = group.iter().map(|(id, entry)| {
+                let key = self.store.keys.of(&entry.name);
+                self.leave_call(&Leave::new(entry.name.clone(), *id), &key, "s")
+            });
             for ((id, _), answer) in group.iter().zip(self.wire.run_all(calls.collect()).await) {
                 match answer {
                     Ok(_) => self.wake.forget(*id),
@@ -335,7 +364,7 @@ impl Session for RedisSession {
     }
 
     fn leave(self: Arc<Self>, leave: Leave) -> Pending<Left> {
-        Box::pin(async move { self.desk.go(&leave, "l").await })
+        Box::pin(async move { self.desk.go(&leave).await })
     }
 
     fn downgrade(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {
@@ -400,7 +429,7 @@ async fn prove(desk: Weak<Desk>, mut grants: UnboundedReceiver<Note>) {
                 Some(Ok(Renewed::Waiting(_))) => {}
                 Some(Ok(Renewed::Gone(why))) => desk.wake.tell(Note { news: News::Gone(why), ..note }),
                 Some(Err(_)) | None => {
-                    let _ = desk.go(&Leave::new(note.name.clone(), note.id), "l").await;
+                    let _ = desk.go(&Leave::new(note.name.clone(), note.id)).await;
                     desk.wake.tell(Note { news: News::Gone(Lost::Expired), ..note });
                 }
             }

@@ -16,9 +16,23 @@ use redis::Value;
 use crate::keys::{Keys, is_plain};
 use crate::scripts::{BLOCK, code};
 
-/// A request for a lock, as the script reads it: the entry's id, and the part of its record that never changes: what was
-/// asked, and by whom.
+/// A request for a lock, as the script reads it: the entry's id, and the part of its record that never changes.
 pub(crate) fn claim(me: &Presence, ask: &Ask, tag: &str) -> String {
+    let mut text = String::with_capacity(160 + ask.name.as_str().len() + me.label.as_str().len());
+    // Writing to a string does not fail.
+    let _ = write!(text, "{} ", ask.id);
+    write_terms(&mut text, me, ask, tag);
+    text
+}
+
+/// The part of a record that never changes: what was asked, and by whom. The same for all names that are their own keys.
+pub(crate) fn terms(me: &Presence, ask: &Ask, tag: &str) -> String {
+    let mut text = String::with_capacity(128 + me.label.as_str().len());
+    write_terms(&mut text, me, ask, tag);
+    text
+}
+
+fn write_terms(text: &mut String, me: &Presence, ask: &Ask, tag: &str) {
     let (kept, lease) = match ask.lease {
         Lease::Kept(lease) => ('k', lease),
         Lease::Fixed(lease) => ('f', lease),
@@ -35,17 +49,13 @@ pub(crate) fn claim(me: &Presence, ask: &Ask, tag: &str) -> String {
     };
     let name = if is_plain(&ask.name) { "" } else { ask.name.as_str() };
     let (lease, place) = (lease.as_micros(), ask.place.as_micros());
-    let mut text = String::with_capacity(160 + name.len() + me.label.as_str().len());
-    // Writing to a string does not fail.
     let _ = write!(
         text,
-        "{} {kept}{lease:016}{how}{place:016} {} {want}{n}/{of} {tag} {} {name}{}",
-        ask.id,
+        "{kept}{lease:016}{how}{place:016} {} {want}{n}/{of} {tag} {} {name}{}",
         me.id,
         name.len(),
         me.label
     );
-    text
 }
 
 /// That an entry leaves, as the script reads it: as the lock is written if it was held with this one token.

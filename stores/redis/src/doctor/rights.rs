@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    const SCRIPTS: [&str; 11] = [
+    const SCRIPTS: [&str; 12] = [
         include_str!("../../scripts/downgrade.lua"),
         include_str!("../../scripts/inspect.lua"),
         include_str!("../../scripts/join.lua"),
@@ -133,6 +133,7 @@ mod tests {
         include_str!("../../scripts/leave.lua"),
         include_str!("../scripts.rs"),
         include_str!("../../scripts/limit.lua"),
+        include_str!("../../scripts/many.lua"),
         include_str!("../../scripts/renew.lua"),
         include_str!("../../scripts/revoke.lua"),
         include_str!("../../scripts/show.lua"),
