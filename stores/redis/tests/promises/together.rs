@@ -134,7 +134,7 @@ fn all_of_them_are_told_to_watchers() {
         release_all(lock_all(&client).await).await;
         let (mut acquired, mut released) = (0, 0);
         while acquired < MANY || released < MANY {
-            match soon("an event", watch.next()).await.expect("an event").what {
+            match soon("an event", watch.next()).await.expect("an event").expect("no gap").what {
                 Happened::Acquired => acquired += 1,
                 Happened::Released => released += 1,
                 other => panic!("{other:?}"),
