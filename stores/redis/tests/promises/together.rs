@@ -1,14 +1,18 @@
 //! Many requests at the same moment share calls, and each is answered as if it had been alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use futures_util::poll;
 use leasehold_client::{Client, Guard, Happened};
-use leasehold_core::{Kind, Result};
+use leasehold_core::store::{Ask, Inbox, Joined, Leave, Left, Note, Otherwise, Presence, Session};
+use leasehold_core::{EntryId, Kind, Label, Lease, Name, Result, SessionId, Want};
 use leasehold_testkit::proxy::Proxy;
 use leasehold_testkit::servers::redis::{Redis, RedisOptions};
 use leasehold_testkit::wait::{eventually, soon};
 
+use crate::common::open;
 use crate::common::play::{connect, fresh_url, granted, lock, on, release, through, waiter};
 
 /// So long that nothing is renewed while commands are counted.
@@ -231,5 +235,60 @@ fn a_client_that_closes_leaves_nothing_behind() {
             })
             .await;
         }
+    });
+}
+
+/// What a client does again hides what a session did wrong; so these ask a session itself.
+async fn session(url: &str) -> Arc<dyn Session> {
+    struct Nobody;
+    impl Inbox for Nobody {
+        fn note(&self, _: Note) {}
+        fn session_gone(&self) {}
+    }
+    let me = Presence { id: SessionId(7), label: Label::new("a test") };
+    open(url).expect("a store").open(me, Arc::new(Nobody)).await.expect("a session")
+}
+
+fn ask(n: usize) -> Ask {
+    Ask {
+        name: Name::new(name(n)).expect("a name"),
+        id: EntryId(1 + n as u128),
+        want: Want::Exclusive,
+        lease: Lease::Kept(LONG),
+        place: LONG,
+        otherwise: Otherwise::Queue,
+    }
+}
+
+#[test]
+fn a_call_that_is_refused_is_made_for_each_alone() {
+    let server = Redis::start(RedisOptions::new().line("maxmemory-policy noeviction"));
+    let url = fresh_url(&server.url(), "");
+    on(server, &url.clone(), |_, server| async move {
+        let session = session(&url).await;
+        let joined = join_all((0..MANY).map(|n| session.clone().join(ask(n)))).await;
+        assert!(joined.iter().all(|joined| matches!(joined, Ok(Joined::Held(_)))), "{joined:?}");
+        server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+        let leaves = (0..MANY).map(|n| session.clone().leave(Leave::new(ask(n).name, ask(n).id)));
+        let left = join_all(leaves).await;
+        server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+        assert!(left.iter().all(|left| matches!(left, Ok(Left::Done))), "{left:?}");
+        session.close().await.expect("a close");
+    });
+}
+
+#[test]
+fn what_is_put_down_when_a_session_ends_is_not_held_by_nobody() {
+    let server = Redis::start(RedisOptions::new());
+    let url = fresh_url(&server.url(), "");
+    on(server, &url.clone(), |stage, _server| async move {
+        let session = session(&url).await;
+        let mut joins: Vec<_> = (0..MANY).map(|n| session.clone().join(ask(n))).collect();
+        for join in &mut joins {
+            assert!(poll!(join).is_pending());
+        }
+        let (closed, _) = soon("the end", async { tokio::join!(session.close(), join_all(joins)) }).await;
+        closed.expect("a close");
+        assert!(stage.all().await.is_empty(), "nothing is held");
     });
 }
