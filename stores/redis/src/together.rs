@@ -79,6 +79,12 @@ struct Sent {
     answer: oneshot::Sender<Answer>,
 }
 
+/// How a request goes out.
+enum Way {
+    Alone(Request, Key),
+    Together(oneshot::Receiver<Answer>),
+}
+
 /// What is the same for all claims of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Terms {
@@ -234,28 +240,24 @@ impl Desk {
             return self.wire.run_marked(self.lone_call(&request, &key)).await;
         }
         match self.put_down(request, key) {
-            Ok(answered) => answered.await.unwrap_or_else(|_| {
+            Way::Together(answered) => answered.await.unwrap_or_else(|_| {
                 Err(Error::new(Kind::Unavailable, "the runtime was shut down").retry(Retry::SameId))
             }),
-            Err((request, key)) => {
+            Way::Alone(request, key) => {
                 let _counted = Alone(&self.outbox);
                 self.wire.run_marked(self.lone_call(&request, &key)).await
             }
         }
     }
 
-    /// Puts a request where the next call takes it from; or gives it back, counted as one that goes out alone.
-    fn put_down(
-        self: &Arc<Self>,
-        request: Request,
-        key: Key,
-    ) -> Result<oneshot::Receiver<Answer>, (Request, Key)> {
+    /// Puts a request where the next call takes it from, if it goes with others; else it is counted as one that goes out alone.
+    fn put_down(self: &Arc<Self>, request: Request, key: Key) -> Way {
         let mut state = self.outbox.state();
         let few = !state.crowded && state.alone + state.together < FEW;
         if state.apart > 0 || few {
             state.apart = state.apart.saturating_sub(1);
             state.alone += 1;
-            return Err((request, key));
+            return Way::Alone(request, key);
         }
         let (answer, answered) = oneshot::channel();
         state.together += 1;
@@ -264,7 +266,7 @@ impl Desk {
             drop(state);
             self.outbox.runtime.spawn(Courier { desk: self.clone(), came: false }.run());
         }
-        Ok(answered)
+        Way::Together(answered)
     }
 
     async fn carry(&self, Batch { sent, .. }: Batch) {
