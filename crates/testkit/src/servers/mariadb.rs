@@ -76,15 +76,12 @@ impl MariaDbOptions {
     }
 }
 
-/// The first start makes the data; the program then becomes the server, under the same process id. On a machine that was full of
-/// other work, making the data was seen to fail; it gets a second chance.
+/// The first start makes the data; the program then becomes the server, under the same process id. The data is made by a server too, so
+/// it needs a folder of its own for temporary files as well: servers that start at the same time remove each other's.
 const SCRIPT: &str = "\
-fill() {
-  $as_user mariadb-install-db --no-defaults --datadir='{folder}/data/db' \
-    --auth-root-authentication-method=normal --skip-test-db --skip-name-resolve \
-    --innodb-flush-method=nosync --innodb-flush-log-at-trx-commit=0 --innodb-doublewrite=0
-}
-[ -d db ] || fill || { rm -rf db; fill; }
+[ -d db ] || $as_user mariadb-install-db --no-defaults --datadir='{folder}/data/db' --tmpdir='{folder}/data' \
+  --auth-root-authentication-method=normal --skip-test-db --skip-name-resolve \
+  --innodb-flush-method=nosync --innodb-flush-log-at-trx-commit=0 --innodb-doublewrite=0
 exec $as_user $(command -v mariadbd || echo /usr/sbin/mariadbd) --defaults-file='{folder}/my.cnf'
 ";
 

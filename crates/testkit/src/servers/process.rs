@@ -20,7 +20,7 @@ use super::{folder, spawn};
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// How many lines of its log a server that fails is shown with.
-const TAIL: usize = 30;
+const TAIL: usize = 60;
 
 /// What to start.
 pub struct Program {
