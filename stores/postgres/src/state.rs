@@ -19,6 +19,9 @@ use crate::wire::Wire;
 /// The database's time, at the moment at which it is asked.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
+/// The database's time when a statement came: the same wherever the statement says it, so that nothing has to remember it.
+const BEGUN: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint";
+
 /// How many cells stand before those of an entry in what [`State::load`] reads.
 const HEAD: usize = 10;
 
@@ -228,15 +231,14 @@ impl Backend for State {
         let used = v.maybe(used.map(|token| whole(token.0)));
         let statement = self.depart.get_or_init(|| {
             v.statement(&format!(
-            "WITH t AS MATERIALIZED (SELECT {NOW} AS now) \
-             UPDATE {locks} l SET entry = NULL, session = NULL, label = NULL, state = NULL, token = NULL, \
-             permit_limit = NULL, version = l.version + 1, keep = t.now + {retention}, \
+            "UPDATE {locks} l SET entry = NULL, session = NULL, label = NULL, state = NULL, token = NULL, \
+             permit_limit = NULL, version = l.version + 1, keep = {BEGUN} + {retention}, \
              last = CASE WHEN {used} <= l.block_end AND l.last = l.block_end THEN GREATEST({used}, l.block - 1) ELSE l.last END \
-             FROM t WHERE l.name = {name} AND l.entry = {id} AND l.rest = 0 AND l.state = 'holds' \
-             AND NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > t.now) RETURNING 1"
+             WHERE l.name = {name} AND l.entry = {id} AND l.rest = 0 AND l.state = 'holds' \
+             AND NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > {BEGUN})"
             ))
         });
-        Ok(!self.wire.run_statement(statement, &v).await?.is_empty())
+        Ok(self.wire.change(statement, &v).await? > 0)
     }
 
     async fn append(&self, name: &Name, row: &Row) -> Result<Option<Waiting>> {

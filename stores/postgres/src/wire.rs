@@ -105,10 +105,28 @@ impl Wire {
         statement: &Statement,
         values: &Values,
     ) -> Result<Vec<SimpleQueryRow>> {
+        let row = |message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        };
+        Ok(self.ask(statement, values).await?.into_iter().filter_map(row).collect())
+    }
+
+    /// The same for one that returns nothing: how many rows it changed.
+    pub(crate) async fn change(&self, statement: &Statement, values: &Values) -> Result<u64> {
+        let count = |message: &SimpleQueryMessage| match message {
+            SimpleQueryMessage::CommandComplete(count) => Some(*count),
+            _ => None,
+        };
+        // The statement comes last: the connection may have been told first what it means.
+        Ok(self.ask(statement, values).await?.iter().rev().find_map(count).unwrap_or_default())
+    }
+
+    async fn ask(&self, statement: &Statement, values: &Values) -> Result<Vec<SimpleQueryMessage>> {
         let mut created = false;
         for _ in 0..TRIES {
             match self.once(statement, values).await {
-                Ok(rows) => return Ok(rows),
+                Ok(messages) => return Ok(messages),
                 Err(Trouble::Again) => tokio::task::yield_now().await,
                 Err(Trouble::NoTables) if !created && self.config.options.create => {
                     // Somebody dropped them, or the database started anew.
@@ -125,13 +143,13 @@ impl Wire {
         Err(Error::new(Kind::Unavailable, what).at(self.config.url()))
     }
 
-    async fn once(&self, statement: &Statement, values: &Values) -> Result<Vec<SimpleQueryRow>, Trouble> {
+    async fn once(&self, statement: &Statement, values: &Values) -> Result<Vec<SimpleQueryMessage>, Trouble> {
         let lane = self.lane();
         lane.busy.fetch_add(1, Ordering::Relaxed);
         let _busy = Busy(&lane.busy);
         let line = self.line(lane).await?;
         match timeout(self.timeout(), line.run(statement, values)).await {
-            Ok(Ok(rows)) => Ok(rows),
+            Ok(Ok(messages)) => Ok(messages),
             Ok(Err(error)) => {
                 let trouble = judge(error);
                 if let Trouble::Broken(_) = trouble {
@@ -259,9 +277,10 @@ impl Line {
         &self,
         statement: &Statement,
         values: &Values,
-    ) -> Result<Vec<SimpleQueryRow>, tokio_postgres::Error> {
+    ) -> Result<Vec<SimpleQueryMessage>, tokio_postgres::Error> {
         let execute = values.execute(statement);
-        let mut known = self.known().contains(&statement.name);
+        let remembered = self.known().contains(&statement.name);
+        let mut known = remembered;
         loop {
             let answer = if known {
                 self.client.simple_query(&execute).await
@@ -276,12 +295,10 @@ impl Line {
                 }
                 Err(error) => return Err(error),
                 Ok(messages) => {
-                    self.known().insert(statement.name.clone());
-                    let row = |message| match message {
-                        SimpleQueryMessage::Row(row) => Some(row),
-                        _ => None,
-                    };
-                    return Ok(messages.into_iter().filter_map(row).collect());
+                    if !remembered {
+                        self.known().insert(statement.name.clone());
+                    }
+                    return Ok(messages);
                 }
             }
         }
