@@ -11,6 +11,7 @@ pub(crate) fn run(filter: Option<&str>) -> Done {
     tools::ensure(tools::FOR_TESTS)?;
     let mut report = Report::default();
     report.step("tests and doc tests", |sum| unit_and_doc_tests(filter, sum));
+    report.step("ZooKeeper by TLS", |sum| zookeeper_tls_tests(filter, sum));
     report.step("interleavings (shuttle)", |sum| shuttle_tests(filter, sum));
     if filter.is_none() {
         for example in examples()? {
@@ -35,6 +36,13 @@ fn at_once() -> usize {
     3 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// A feature that nobody has who does not ask for it, since it brings a second cryptography library.
+fn zookeeper_tls_tests(filter: Option<&str>, sum: &mut Sum) -> Done {
+    let cargo =
+        Cmd::cargo().args(["test", "--package", "leasehold-zookeeper", "--features", "tls", "--test", "tls"]);
+    cargo.args(filter).run_seeing(|line| sum.see(line))
+}
+
 /// The local queue and the hand-over of guards in thousands of interleavings. The flag swaps the client's mutexes for
 /// the checker's, so it is a build of its own, in a folder of its own.
 fn shuttle_tests(filter: Option<&str>, sum: &mut Sum) -> Done {
@@ -46,9 +54,9 @@ fn shuttle_tests(filter: Option<&str>, sum: &mut Sum) -> Done {
         .run_seeing(|line| sum.see(line))
 }
 
-/// The examples assert what they tell, so running them is a test.
+/// The examples assert what they tell, so running them is a test. They were built with the tests.
 fn run_example(name: &str) -> Done {
-    Cmd::cargo().args(["run", "--quiet", "--package", "leasehold", "--example", name]).run()
+    Cmd::new(sh::target_dir().join("debug/examples").join(name)).run()
 }
 
 fn examples() -> Done<Vec<String>> {
