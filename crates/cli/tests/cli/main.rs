@@ -12,6 +12,7 @@
 //! - `views`: `ls`, `show`, `watch`, `release`, `stores`, `completions`, `man`; closed pipes; colours.
 //! - `doctor`: what is found about a store, and what that means for the exit code.
 //! - `sql`: the tables of SQL stores made by hand, and what is found about real databases.
+//! - `zookeeper`: leases that are as long as a session.
 //! - `terminal`: what differs on a terminal.
 //! - `crowd`: many at once: exact counts, kills, mixed claims.
 
@@ -27,3 +28,4 @@ mod terminal;
 mod usage;
 mod views;
 mod waiting;
+mod zookeeper;

@@ -54,6 +54,8 @@ pub(crate) struct Supervisor<'a> {
     told_to_end: bool,
     warned: bool,
     pause: Duration,
+    /// How much was left of the lease when most was: about its length.
+    fullest: Duration,
 }
 
 /// The command is being stopped.
@@ -91,6 +93,7 @@ impl<'a> Supervisor<'a> {
             told_to_end: false,
             warned: false,
             pause: FIRST_LOOK,
+            fullest: Duration::ZERO,
         }
     }
 
@@ -99,6 +102,7 @@ impl<'a> Supervisor<'a> {
         let spawned = Instant::now();
         let (mut lost, mut requested) = (pin!(held.lost()), pin!(held.release_requested()));
         while !self.group.is_gone() {
+            self.fullest = self.fullest.max(held.remaining().unwrap_or_default());
             let guard_at = spawned + GUARD_AFTER;
             let next = self.next_look(held, guard_at);
             tokio::select! {
@@ -167,12 +171,12 @@ impl<'a> Supervisor<'a> {
         Some(held.remaining()?.saturating_sub(self.lead() + SLACK))
     }
 
-    /// How long before the end of the lease the stop begins. A lease that is renewed is only this short if renewals have
-    /// failed for a while, unless the grace is longer than the lease: then a few seconds have to do.
+    /// How long before the end of the lease the stop begins. A lease that is kept is renewed after a third of it; if only a third is
+    /// left, renewals have failed for a while. Stores have leases of their own length: that of ZooKeeper is a part of its session.
     fn lead(&self) -> Duration {
         match (self.plan.on_lost, self.plan.lease) {
             (OnLost::Term, Some(_)) => self.plan.grace,
-            (OnLost::Term, None) => self.plan.grace.min(KEPT_LEAD),
+            (OnLost::Term, None) => self.plan.grace.min(KEPT_LEAD).min(self.fullest / 3),
             _ => Duration::ZERO,
         }
     }
