@@ -6,6 +6,7 @@ use leasehold_core::{Kind, Retry};
 use leasehold_redis::wire::Slot;
 use leasehold_testkit::servers::redis::Redis;
 use leasehold_testkit::servers::resp::Reply;
+use leasehold_testkit::wait::eventually;
 
 use crate::common::{Bed, PATIENCE, call, redis, until_connections, until_done};
 
@@ -114,7 +115,7 @@ async fn a_master_that_restarted_is_not_the_one_that_answered() {
     let (master, replica) = pair();
     let bed = Bed::open(&format!("{}?replicas=1&replicas-timeout=1s", master.url())).await;
     let (_, mark) = bed.wire.run_marked(call(&["SET", "a", "1"])).await.unwrap();
-    bed.wire.replicated_since(mark).await.unwrap();
+    eventually("it is replicated", || bed.wire.replicated_since(mark)).await;
     // It comes back without what it had, and its replica follows it in that.
     master.kill();
     master.restart_empty();
