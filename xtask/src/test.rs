@@ -38,9 +38,9 @@ fn at_once() -> usize {
 
 /// A feature that nobody has who does not ask for it, since it brings a second cryptography library.
 fn zookeeper_tls_tests(filter: Option<&str>, sum: &mut Sum) -> Done {
-    let cargo =
-        Cmd::cargo().args(["test", "--package", "leasehold-zookeeper", "--features", "tls", "--test", "tls"]);
-    cargo.args(filter).run_seeing(|line| sum.see(line))
+    // With the whole workspace, whatever it has in common with the tests before is not built again.
+    let tls = ["test", "--workspace", "--features", "leasehold-zookeeper/tls", "--test", "tls"];
+    Cmd::cargo().args(tls).args(filter).run_seeing(|line| sum.see(line))
 }
 
 /// The local queue and the hand-over of guards in thousands of interleavings. The flag swaps the client's mutexes for
