@@ -76,6 +76,12 @@ impl Watchers {
         });
     }
 
+    /// Tells all watchers that what their events come by was not there for a while.
+    pub fn reconnected(&self) {
+        let what = "the connection for events was interrupted, and some may have been missed";
+        self.interrupted(&Error::new(Kind::Unavailable, what).retry(Retry::Later));
+    }
+
     /// Wakes after the list was let go: a waker may do anything.
     fn each(&self, act: impl Fn(&Watcher) -> Option<Waker>) {
         let mut wakers = Vec::new();

@@ -154,7 +154,8 @@ pub struct Kept {
 impl Kept {
     /// What a row says: the lease in microseconds, the first and the last token of its block, and whether somebody asked.
     pub fn read(lease: i64, first: i64, last: i64, asked: i64) -> Result<Kept> {
-        let len = u32::try_from(last - first + 1).map_err(|_| unreadable("a block of tokens is too long"))?;
+        let len = last.checked_sub(first).and_then(|more| u32::try_from(more.checked_add(1)?).ok());
+        let len = len.ok_or_else(|| unreadable("a block of tokens is too long"))?;
         let tokens = TokenBlock { first: Token(first.unsigned_abs()), len };
         Ok(Kept { lease: Duration::from_micros(lease.unsigned_abs()), tokens, asked: asked != 0 })
     }

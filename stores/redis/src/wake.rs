@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_core::store::{Grant, Inbox, News, Note, Term};
 use leasehold_core::view::Lost;
 use leasehold_core::watchers::Watchers;
-use leasehold_core::{EntryId, Error, Kind, Name, Retry, Token, TokenBlock};
+use leasehold_core::{EntryId, Name, Token, TokenBlock};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::keys::Keys;
@@ -140,8 +140,7 @@ impl Pushes for Wake {
             self.inbox.note(Note { name, id, news: News::Retry });
         }
         if again && self.watchers.any() {
-            let what = "the connection for events was interrupted, and some may have been missed";
-            self.watchers.interrupted(&Error::new(Kind::Unavailable, what).retry(Retry::Later));
+            self.watchers.reconnected();
         }
     }
 }

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use leasehold_core::EntryId;
 use leasehold_core::store::{News, Note};
 use leasehold_core::view::Lost;
-use leasehold_core::{EntryId, Error, Kind, Retry};
 use leasehold_redis::wire::Pushes;
 
 use crate::desk::Desk;
@@ -28,11 +28,6 @@ impl Ear {
     pub(crate) fn new(node: usize, desk: Weak<Desk>) -> Self {
         Ear { node, desk, heard: AtomicBool::new(false) }
     }
-}
-
-fn missed() -> Error {
-    let what = "the connection for events to a node was interrupted, and some events may have been missed";
-    Error::new(Kind::Unavailable, what).retry(Retry::Later)
 }
 
 impl Pushes for Ear {
@@ -70,7 +65,7 @@ impl Pushes for Ear {
         let Some(desk) = self.desk.upgrade() else { return };
         desk.tender.wake();
         if self.heard.swap(true, Ordering::Relaxed) && desk.watchers.any() {
-            desk.watchers.interrupted(&missed());
+            desk.watchers.reconnected();
         }
         for entry in desk.entries.all() {
             desk.clone().turn(self.node, &entry);

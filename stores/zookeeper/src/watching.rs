@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use leasehold_core::clock::wall_micros;
 use leasehold_core::view::{Event, Events, Happened, Lost};
-use leasehold_core::{Error, Kind, Label, Name, Result, Retry, SessionId, Want, rule};
+use leasehold_core::{Label, Name, Result, SessionId, Want, rule};
 use zookeeper_client as zk;
 use zookeeper_client::{EventType, SessionState, WatchedEvent};
 
@@ -60,8 +60,7 @@ impl Desk {
                 match Following::begin(self.clone()).await {
                     Ok(now) => {
                         following = Some(now);
-                        let what = "the connection for events was interrupted, and some may have been missed";
-                        self.watchers.interrupted(&Error::new(Kind::Unavailable, what).retry(Retry::Later));
+                        self.watchers.reconnected();
                     }
                     Err(_) => tokio::time::sleep(PAUSE.1).await,
                 }
