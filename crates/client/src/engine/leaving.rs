@@ -9,38 +9,29 @@ use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry, Tick};
 use super::Engine;
 use super::asking::Asked;
 use crate::local::RETRY;
-use crate::sync::lock;
 
 impl Engine {
     fn leave(&self, leave: &Leave) -> Asked<Left> {
         if let Some(answer) = self.session.leave_now(leave) {
             return Asked::Answered(answer);
         }
-        lock(&self.leaving).entry(leave.id).or_insert(false);
         let _context = self.runtime.enter();
-        let asked = Asked::new(self.session.clone().leave(leave.clone()));
-        if let Asked::Answered(Ok(_)) = asked {
-            lock(&self.leaving).remove(&leave.id);
-        }
-        asked
+        Asked::new(self.session.clone().leave(leave.clone()))
     }
 
     /// A `leave` is over. What was disowned meanwhile is left once more: it may have been made after the first.
-    fn left(self: &Arc<Self>, leave: Leave) {
-        let again = lock(&self.leaving).remove(&leave.id);
-        if again == Some(true) {
-            self.leave_in_background(Leave::new(leave.name, leave.id), self.now() + self.table.rules.lease);
+    fn left(self: &Arc<Self>, name: &Name, id: EntryId) {
+        if self.table.left(name, id) {
+            self.leave_in_background(Leave::new(name.clone(), id), self.now() + self.table.rules.lease);
         }
     }
 
     /// An entry that nobody here knows is taken out, unless that is being done: two at once would make the first believe that
     /// somebody took the lock away.
     pub(super) fn disown(self: &Arc<Self>, name: Name, id: EntryId) {
-        if let Some(again) = lock(&self.leaving).get_mut(&id) {
-            *again = true;
-            return;
+        if self.table.disown(&name, id) {
+            self.leave_in_background(Leave::new(name, id), self.now() + self.table.rules.lease);
         }
-        self.leave_in_background(Leave::new(name, id), self.now() + self.table.rules.lease);
     }
 
     /// A lease has ended for us. Soon it has for the store, which then has to notice.
@@ -56,15 +47,17 @@ impl Engine {
     /// The name comes back.
     pub(super) async fn leave_and_wait(self: &Arc<Self>, leave: Leave, until: Tick) -> Result<(Name, Left)> {
         let first = match self.leave(&leave) {
-            Asked::Answered(Ok(left)) => return Ok((leave.name, left)),
+            Asked::Answered(Ok(left)) => {
+                self.left(&leave.name, leave.id);
+                return Ok((leave.name, left));
+            }
             Asked::Answered(error) => Asked::Answered(error),
             Asked::Pending(pending) => {
                 let mut first = FirstTry { engine: self, parts: Some((pending, leave.clone(), until)) };
                 match first.answer().await {
                     Ok(left) => {
-                        let name = leave.name.clone();
-                        self.left(leave);
-                        return Ok((name, left));
+                        self.left(&leave.name, leave.id);
+                        return Ok((leave.name, left));
                     }
                     error => Asked::Answered(error),
                 }
@@ -79,7 +72,7 @@ impl Engine {
 
     pub(super) fn leave_in_background(self: &Arc<Self>, leave: Leave, until: Tick) {
         match self.leave(&leave) {
-            Asked::Answered(Ok(_)) => {}
+            Asked::Answered(Ok(_)) => self.left(&leave.name, leave.id),
             first => drop(self.runtime.spawn(self.clone().leave_until(first, leave, until))),
         }
     }
@@ -108,7 +101,7 @@ impl Engine {
                 }
             }
         };
-        self.left(leave);
+        self.left(&leave.name, leave.id);
         left
     }
 

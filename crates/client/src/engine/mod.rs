@@ -19,7 +19,6 @@ mod waiting;
 
 pub(crate) use mail::Mail;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -39,7 +38,6 @@ use crate::local::table::{Table, Visit};
 use crate::local::waiter::{Handed, Lent, Outcome};
 use crate::local::{Action, LaneKey, LaneKind, Terms};
 use crate::owners::Owners;
-use crate::sync::Mutex;
 use crate::telemetry;
 use asking::Asked;
 use waiting::WaitingTask;
@@ -52,8 +50,6 @@ pub(crate) struct Engine {
     pub(crate) owners: Owners,
     pub(crate) keeper: Arc<Notify>,
     closed: AtomicBool,
-    /// Entries whose `leave` is under way, and whether they must be left once more when it is done.
-    leaving: Mutex<HashMap<EntryId, bool>>,
 }
 
 /// Who we are, and where.
@@ -84,7 +80,6 @@ impl Engine {
             owners: Owners::default(),
             keeper: Arc::new(Notify::new()),
             closed: AtomicBool::new(false),
-            leaving: Mutex::default(),
         })
     }
 

@@ -9,9 +9,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::queue::{Effects, Now, Policy, Queue};
-use leasehold_core::store::{Joined, Leave, News, Renewal};
+use leasehold_core::store::{Joined, Leave, Left, News, Renewal};
 use leasehold_core::traits::Death;
-use leasehold_core::{Clock, Label, Lease, Name, SessionId, Tick, Token, Want};
+use leasehold_core::{Clock, EntryId, Label, Lease, Name, SessionId, Tick, Token, Want};
+
+use shuttle::thread::JoinHandle;
 
 use super::lane::{Enter, Released};
 use super::table::Table;
@@ -28,6 +30,8 @@ struct World {
     tables: Vec<Table>,
     witness: Mutex<Witness>,
     wall: AtomicU64,
+    /// Answers on their way.
+    answers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -84,6 +88,7 @@ impl World {
             tables: vec![table(1), table(2)],
             witness: Mutex::default(),
             wall: AtomicU64::new(1),
+            answers: Mutex::default(),
         })
     }
 
@@ -130,12 +135,18 @@ impl World {
                 }
                 // This store answers at once, so no request is ever lent to a task.
                 Action::GoOn(..) => continue,
-                Action::Disown(_, id) | Action::Bury(_, id, _) => {
-                    self.at_store(|q, now, out| q.leave(id, None, POLICY, now, out));
+                Action::Disown(_, id) => {
+                    if self.tables[client].disown(&name(), id) {
+                        self.leave(client, id, None);
+                    }
+                    continue;
+                }
+                Action::Bury(_, id, _) => {
+                    self.leave(client, id, None);
                     continue;
                 }
                 Action::Leave(Leave { id, used, .. }, _) => {
-                    self.at_store(|q, now, out| q.leave(id, used, POLICY, now, out));
+                    self.leave(client, id, used);
                     continue;
                 }
                 Action::Renew(due) => {
@@ -149,8 +160,23 @@ impl World {
         }
     }
 
-    /// The engine's `enter`, with a store that answers at once.
-    fn enter(&self, client: usize, want: Want, tries: bool) -> Result<Option<Handed>, Arc<Waiter>> {
+    /// The engine's `leave`.
+    fn leave(&self, client: usize, id: EntryId, used: Option<Token>) -> Left {
+        let left = self.at_store(|q, now, out| q.leave(id, used, POLICY, now, out));
+        if self.tables[client].left(&name(), id) {
+            self.at_store(|q, now, out| q.leave(id, None, POLICY, now, out));
+        }
+        left
+    }
+
+    /// The engine's `enter`, with a store whose answer is on its way for a while, and may come after the grant that followed it,
+    /// or after the release that followed that.
+    fn enter(
+        self: &Arc<Self>,
+        client: usize,
+        want: Want,
+        tries: bool,
+    ) -> Result<Option<Handed>, Arc<Waiter>> {
         let table = &self.tables[client];
         let visit = table.enter(&key(), want, terms(), tries, Tick(1));
         self.carry_out(client, visit.actions);
@@ -172,10 +198,13 @@ impl World {
         }
         let visit = table.first_waits(&key(), ask.id, want, terms(), tries);
         self.carry_out(client, visit.actions);
-        let waiter = visit.answer;
-        let visit = table.joined(&key(), ask.id, answer, Tick(1));
-        self.carry_out(client, visit.actions);
-        Err(waiter)
+        let (world, id) = (self.clone(), ask.id);
+        let answer = shuttle::thread::spawn(move || {
+            let visit = world.tables[client].joined(&key(), id, answer, Tick(1));
+            world.carry_out(client, visit.actions);
+        });
+        lock(&self.answers).push(answer);
+        Err(visit.answer)
     }
 
     fn wait(waiter: &Waiter) -> Outcome {
@@ -186,14 +215,14 @@ impl World {
         let visit = self.tables[client].release(&key(), &handed.hold, Tick(1));
         assert_ne!(visit.answer, Released::NotHeld, "a hold was taken away");
         if let Released::Leave(id, used) = visit.answer {
-            let leave = Leave { name: name(), id, used: Some(used) };
-            self.carry_out(client, vec![Action::Leave(leave, Tick::NEVER)]);
+            let left = self.leave(client, id, Some(used));
+            assert_eq!(left, Left::Done, "somebody else took out what was held");
         }
         self.carry_out(client, visit.actions);
     }
 
     /// Locks, looks around, unlocks.
-    fn visit(&self, client: usize, want: Want, tries: bool) {
+    fn visit(self: &Arc<Self>, client: usize, want: Want, tries: bool) {
         let handed = match self.enter(client, want, tries) {
             Ok(Some(handed)) => handed,
             Ok(None) => return,
@@ -210,7 +239,7 @@ impl World {
     }
 
     /// Begins to wait, and changes its mind: what it was handed meanwhile goes on to the next.
-    fn cancelled_visit(&self, client: usize, want: Want) {
+    fn cancelled_visit(self: &Arc<Self>, client: usize, want: Want) {
         let waiter = match self.enter(client, want, false) {
             Ok(Some(handed)) => return self.release(client, &handed),
             Ok(None) => return,
@@ -234,12 +263,14 @@ impl World {
     }
 
     fn must_be_empty(&self) {
+        let answers = std::mem::take(&mut *lock(&self.answers));
+        answers.into_iter().for_each(|answer| answer.join().unwrap());
         assert!(lock(&self.queue).is_idle(), "an entry stayed at the store");
         assert_eq!(self.tables.iter().map(Table::busy).sum::<usize>(), 0, "a lane stayed in a client");
     }
 }
 
-fn explore(handovers: u32, visits: fn(&World, usize)) {
+fn explore(handovers: u32, visits: fn(&Arc<World>, usize)) {
     let scenario = move || {
         let world = World::new(handovers);
         let threads: Vec<_> = (0..4)

@@ -11,6 +11,7 @@ use leasehold_core::{EntryId, Error, Kind, Tick, Token, Want};
 use super::asking::{Asking, Request};
 use super::held::{Held, fresh_hold};
 use super::hold::Hold;
+use super::leaving::Leaving;
 use super::waiter::{Handed, Outcome, Waiter, Wakers};
 use super::{Action, Due, LENT, LaneKey, LaneKind, RETRY, Rules, SLOW_POLL, Terms, drift};
 use crate::sync::Arc;
@@ -42,10 +43,12 @@ pub(crate) struct Scene<'a> {
     pub(crate) fresh_id: &'a dyn Fn() -> EntryId,
     pub(crate) actions: &'a mut Vec<Action>,
     pub(crate) wakers: &'a mut Wakers,
+    pub(crate) leaving: &'a mut Leaving,
 }
 
 impl Scene<'_> {
     fn leave(&mut self, id: EntryId, used: Option<Token>, terms: &Terms) {
+        self.leaving.begin(id);
         let leave = Leave { name: self.key.name.clone(), id, used };
         self.actions.push(Action::Leave(leave, self.now + terms.lease.length()));
     }
@@ -336,12 +339,12 @@ impl Lane {
         if held.users > 0 {
             return Released::Kept;
         }
-        let Some(next) = self.waiting.front() else { return self.take_out() };
+        let Some(next) = self.waiting.front() else { return self.take_out_for_a_guard(scene) };
         let fits = next.want == held.want
             && !held.is_closing()
             && held.hold.valid_until().since(scene.now) > held.lasts / 4;
         if !fits {
-            let out = self.take_out();
+            let out = self.take_out_for_a_guard(scene);
             self.ask_for_the_next(scene);
             return out;
         }
@@ -505,6 +508,15 @@ impl Lane {
             scene.leave(id, used, &self.terms);
         }
         self.ask_for_the_next(scene);
+    }
+
+    /// The same, where whoever gives a guard back says so to the store.
+    fn take_out_for_a_guard(&mut self, scene: &mut Scene<'_>) -> Released {
+        let out = self.take_out();
+        if let Released::Leave(id, _) = out {
+            scene.leaving.begin(id);
+        }
+        out
     }
 
     fn take_out(&mut self) -> Released {

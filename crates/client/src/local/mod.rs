@@ -12,6 +12,7 @@
 //! - [`waiter`]: one task that waits.
 //! - [`lane`]: the queue of one name: who waits, which entry stands at the store, who holds.
 //! - [`asking`], [`held`]: that entry, before and after it is granted.
+//! - [`leaving`]: entries on their way out.
 //! - [`table`]: all lanes of a client, in shards.
 //! - `interleavings`: all of it under the `shuttle` checker.
 
@@ -21,6 +22,7 @@ pub(crate) mod hold;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 pub(crate) mod lane;
+mod leaving;
 pub(crate) mod table;
 pub(crate) mod waiter;
 

@@ -10,6 +10,7 @@ use leasehold_core::{Clock, EntryId, Error, Name, Result, Retry, SessionId, Tick
 
 use super::hold::Hold;
 use super::lane::{Enter, Lane, Released, Scene};
+use super::leaving::Leaving;
 use super::waiter::{Handed, Outcome, Waiter, Wakers};
 use super::{Action, LaneKey, LaneKind, Rules, Terms};
 use crate::sync::{Arc, Mutex, lock};
@@ -34,6 +35,7 @@ struct Shard {
     queue: NameMap<Lane>,
     barge: NameMap<Lane>,
     solo: HashMap<EntryId, (Name, Lane)>,
+    leaving: Leaving,
     /// How many lanes have nothing to do. They are kept for their names' next time: making and removing one costs as much
     /// as the rest of a lock.
     idle: usize,
@@ -83,9 +85,10 @@ impl Table {
         let mut actions = Vec::new();
         let mut wakers = Wakers::default();
         let fresh_id = || self.fresh_id();
-        let act = |lane: &mut Lane| {
+        let act = |lane: &mut Lane, leaving: &mut Leaving| {
             let (rules, actions, wakers) = (&self.rules, &mut actions, &mut wakers);
-            let answer = act(lane, &mut Scene { key, rules, now, fresh_id: &fresh_id, actions, wakers });
+            let mut scene = Scene { key, rules, now, fresh_id: &fresh_id, actions, wakers, leaving };
+            let answer = act(lane, &mut scene);
             (answer, lane.due(), lane.is_idle())
         };
         let mut shard = lock(self.shard(&key.name));
@@ -218,6 +221,16 @@ impl Table {
         visit.unwrap_or_else(|| Visit::in_vain(Released::NotHeld))
     }
 
+    /// There is news of an entry that nobody here knows. Tells whether the caller has to take it out of the store.
+    pub(crate) fn disown(&self, name: &Name, id: EntryId) -> bool {
+        lock(self.shard(name)).leaving.disown(id)
+    }
+
+    /// An entry has left. Tells whether it must be left once more: it may have been made after the first.
+    pub(crate) fn left(&self, name: &Name, id: EntryId) -> bool {
+        lock(self.shard(name)).leaving.over(id)
+    }
+
     /// A task stops waiting. What it was handed in the meantime comes back, to be released.
     pub(crate) fn cancel(&self, key: &LaneKey, waiter: &Arc<Waiter>) -> Visit<Option<Handed>> {
         let now = self.clock.now();
@@ -288,12 +301,15 @@ impl Table {
         (actions, lost)
     }
 
-    /// How many lanes have something to do: none when nothing is held and nobody waits.
+    /// How many lanes have something to do, and entries leave: none when nothing is held and nobody waits.
     #[cfg(all(test, shuttle))]
     pub(crate) fn busy(&self) -> usize {
         let busy = |lane: &&Lane| !lane.is_idle();
         let count = |s: &Shard| {
-            s.queue.values().filter(busy).count() + s.barge.values().filter(busy).count() + s.solo.len()
+            s.queue.values().filter(busy).count()
+                + s.barge.values().filter(busy).count()
+                + s.solo.len()
+                + s.leaving.len()
         };
         self.shards.iter().map(|shard| count(&lock(shard))).sum()
     }
@@ -305,7 +321,7 @@ impl Shard {
         &mut self,
         key: &LaneKey,
         make: Option<Terms>,
-        act: impl FnOnce(&mut Lane) -> (T, Tick, bool),
+        act: impl FnOnce(&mut Lane, &mut Leaving) -> (T, Tick, bool),
     ) -> Option<(T, Tick, bool)> {
         let found = match key.kind {
             LaneKind::Queue => self.queue.get_mut(&key.name),
@@ -316,12 +332,12 @@ impl Shard {
             Some(lane) if make.is_none() && lane.is_idle() => return None,
             Some(lane) => {
                 let was_idle = lane.is_idle();
-                (act(lane), was_idle)
+                (act(lane, &mut self.leaving), was_idle)
             }
             None => {
                 // A new one never counted as idle.
                 let mut lane = Lane::new(make?);
-                let done = act(&mut lane);
+                let done = act(&mut lane, &mut self.leaving);
                 self.keep(key, lane);
                 (done, false)
             }
@@ -383,14 +399,12 @@ impl Shard {
     ) {
         let fresh_id = || table.fresh_id();
         let mut wakers = Wakers::default();
+        let leaving = &mut self.leaving;
         let mut visit = |name: &Name, kind: LaneKind, lane: &mut Lane| {
             if wanted(lane) {
-                let key = LaneKey { name: name.clone(), kind };
-                let rules = &table.rules;
-                act(
-                    lane,
-                    &mut Scene { key: &key, rules, now, fresh_id: &fresh_id, actions, wakers: &mut wakers },
-                );
+                let key = &LaneKey { name: name.clone(), kind };
+                let (rules, fresh_id, wakers) = (&table.rules, &fresh_id, &mut wakers);
+                act(lane, &mut Scene { key, rules, now, fresh_id, actions, wakers, leaving });
             }
             !lane.is_idle()
         };
