@@ -30,7 +30,7 @@ pub(crate) fn held_for(time: Duration) {
 pub(crate) fn released(how: &Released) {
     match how {
         Released::Kept => metrics::counter!("leasehold_handoffs_total", "to" => "local").increment(1),
-        Released::Leave(..) => metrics::counter!("leasehold_handoffs_total", "to" => "store").increment(1),
+        Released::Leave { .. } => metrics::counter!("leasehold_handoffs_total", "to" => "store").increment(1),
         Released::NotHeld => {}
     }
     tracing::trace!(target: "leasehold", ?how, "released");

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::store::{Leave, Left, Pending};
-use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry, Tick};
+use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry};
 
 use super::Engine;
 use super::asking::Asked;
 use crate::local::RETRY;
+use crate::local::leaving::Going;
 
 impl Engine {
     fn leave(&self, leave: &Leave) -> Asked<Left> {
@@ -20,17 +21,23 @@ impl Engine {
     }
 
     /// A `leave` is over. What was disowned meanwhile is left once more: it may have been made after the first.
-    fn left(self: &Arc<Self>, name: &Name, id: EntryId) {
-        if self.table.left(name, id) {
-            self.leave_in_background(Leave::new(name.clone(), id), self.now() + self.table.rules.lease);
+    fn left(self: &Arc<Self>, going: &Going) {
+        let Going { leave: Leave { name, id, .. }, listed, .. } = going;
+        if *listed && self.table.left(name, *id) {
+            self.leave_in_background(self.going(name.clone(), *id, false));
         }
+    }
+
+    /// An entry that is not known to have held.
+    fn going(&self, name: Name, id: EntryId, listed: bool) -> Going {
+        Going { leave: Leave::new(name, id), until: self.now() + self.table.rules.lease, listed }
     }
 
     /// An entry that nobody here knows is taken out, unless that is being done: two at once would make the first believe that
     /// somebody took the lock away.
     pub(super) fn disown(self: &Arc<Self>, name: Name, id: EntryId) {
         if self.table.disown(&name, id) {
-            self.leave_in_background(Leave::new(name, id), self.now() + self.table.rules.lease);
+            self.leave_in_background(self.going(name, id, true));
         }
     }
 
@@ -39,57 +46,50 @@ impl Engine {
         let engine = self.clone();
         self.runtime.spawn(async move {
             tokio::time::sleep(after).await;
-            engine.leave_in_background(Leave::new(name, id), engine.now() + engine.table.rules.lease);
+            engine.leave_in_background(engine.going(name, id, false));
         });
     }
 
     /// Takes an entry out of the store. Goes on in a task of its own if this future is dropped, or if the first try fails.
     /// The name comes back.
-    pub(super) async fn leave_and_wait(self: &Arc<Self>, leave: Leave, until: Tick) -> Result<(Name, Left)> {
-        let first = match self.leave(&leave) {
-            Asked::Answered(Ok(left)) => {
-                self.left(&leave.name, leave.id);
-                return Ok((leave.name, left));
-            }
-            Asked::Answered(error) => Asked::Answered(error),
+    pub(super) async fn leave_and_wait(self: &Arc<Self>, going: Going) -> Result<(Name, Left)> {
+        let answer = match self.leave(&going.leave) {
+            Asked::Answered(answer) => answer,
             Asked::Pending(pending) => {
-                let mut first = FirstTry { engine: self, parts: Some((pending, leave.clone(), until)) };
-                match first.answer().await {
-                    Ok(left) => {
-                        self.left(&leave.name, leave.id);
-                        return Ok((leave.name, left));
-                    }
-                    error => Asked::Answered(error),
-                }
+                FirstTry { engine: self, pending, going: Some(going.clone()) }.answer().await
             }
         };
-        let name = leave.name.clone();
-        let task = self.runtime.spawn(self.clone().leave_until(first, leave, until));
+        if let Ok(left) = answer {
+            self.left(&going);
+            return Ok((going.leave.name, left));
+        }
+        let name = going.leave.name.clone();
+        let task = self.runtime.spawn(self.clone().leave_until(Asked::Answered(answer), going));
         let left =
             task.await.unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "the runtime was shut down")));
         left.map_err(|e| self.explain(e, &name)).map(|left| (name, left))
     }
 
-    pub(super) fn leave_in_background(self: &Arc<Self>, leave: Leave, until: Tick) {
-        match self.leave(&leave) {
-            Asked::Answered(Ok(_)) => self.left(&leave.name, leave.id),
-            first => drop(self.runtime.spawn(self.clone().leave_until(first, leave, until))),
+    pub(super) fn leave_in_background(self: &Arc<Self>, going: Going) {
+        match self.leave(&going.leave) {
+            Asked::Answered(Ok(_)) => self.left(&going),
+            first => drop(self.runtime.spawn(self.clone().leave_until(first, going))),
         }
     }
 
     /// Repeats a release until the lease would have ended anyway.
-    async fn leave_until(self: Arc<Self>, first: Asked<Left>, leave: Leave, until: Tick) -> Result<Left> {
+    async fn leave_until(self: Arc<Self>, first: Asked<Left>, going: Going) -> Result<Left> {
         let patience = self.patience_with_a_release();
         let mut answer = match first {
             Asked::Answered(answer) => answer,
             Asked::Pending(mut pending) => self.answer_here(patience, &mut pending).await,
         };
-        let mut tries = 0;
+        let (leave, mut tries) = (&going.leave, 0);
         let left = loop {
             match answer {
                 // After a lost answer "not there" means that the first try did it.
                 Ok(left) => break Ok(if tries > 0 { Left::Done } else { left }),
-                Err(error) if error.retry_advice() == Retry::Never || self.now() >= until => {
+                Err(error) if error.retry_advice() == Retry::Never || self.now() >= going.until => {
                     break Err(error);
                 }
                 Err(error) => {
@@ -101,7 +101,7 @@ impl Engine {
                 }
             }
         };
-        self.left(&leave.name, leave.id);
+        self.left(&going);
         left
     }
 
@@ -126,26 +126,25 @@ impl Engine {
 /// The first try at a release that somebody waits for. It needs no task of its own, unless the one who waits goes away.
 struct FirstTry<'a> {
     engine: &'a Arc<Engine>,
-    parts: Option<(Pending<Left>, Leave, Tick)>,
+    pending: Pending<Left>,
+    /// Until it is answered.
+    going: Option<Going>,
 }
 
 impl FirstTry<'_> {
-    async fn answer(&mut self) -> Result<Left> {
-        let answer = match &mut self.parts {
-            Some((pending, ..)) => {
-                self.engine.answer_here(self.engine.patience_with_a_release(), pending).await
-            }
-            None => Ok(Left::Done),
-        };
-        self.parts = None;
+    async fn answer(mut self) -> Result<Left> {
+        let patience = self.engine.patience_with_a_release();
+        let answer = self.engine.answer_here(patience, &mut self.pending).await;
+        self.going = None;
         answer
     }
 }
 
 impl Drop for FirstTry<'_> {
     fn drop(&mut self) {
-        if let Some((pending, leave, until)) = self.parts.take() {
-            self.engine.runtime.spawn(self.engine.clone().leave_until(Asked::Pending(pending), leave, until));
+        if let Some(going) = self.going.take() {
+            let pending = std::mem::replace(&mut self.pending, Box::pin(std::future::pending()));
+            self.engine.runtime.spawn(self.engine.clone().leave_until(Asked::Pending(pending), going));
         }
     }
 }

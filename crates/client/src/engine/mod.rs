@@ -34,6 +34,7 @@ use crate::claim::Claim;
 use crate::guard::Guard;
 use crate::local::hold::Hold;
 use crate::local::lane::{Enter, Released};
+use crate::local::leaving::Going;
 use crate::local::table::{Table, Visit};
 use crate::local::waiter::{Handed, Lent, Outcome};
 use crate::local::{Action, LaneKey, LaneKind, Terms};
@@ -302,7 +303,7 @@ impl Engine {
                     }
                 }
                 Action::GoOn(key, request) => self.go_on(key, request),
-                Action::Leave(leave, until) => self.leave_in_background(leave, until),
+                Action::Leave(going) => self.leave_in_background(going),
                 Action::Disown(name, id) => self.disown(name, id),
                 Action::Bury(name, id, after) => self.bury(name, id, after),
                 Action::Renew(entry) => due.push(entry),
@@ -321,8 +322,9 @@ impl Engine {
 
     /// Gives a guard back without waiting for the store.
     pub(crate) fn release_in_background(self: &Arc<Self>, key: LaneKey, hold: &Arc<Hold>, now: Tick) {
-        if let (Released::Leave(id, used), until) = self.give_back(&key, hold, now) {
-            self.leave_in_background(Leave { name: key.name, id, used: Some(used) }, until);
+        if let (Released::Leave { id, used, listed }, until) = self.give_back(&key, hold, now) {
+            let leave = Leave { name: key.name, id, used: Some(used) };
+            self.leave_in_background(Going { leave, until, listed });
         }
     }
 
@@ -333,9 +335,9 @@ impl Engine {
         let (name, left) = match released {
             Released::Kept => (key.name, Left::Done),
             Released::NotHeld => (key.name, Left::NotThere),
-            Released::Leave(id, used) => {
+            Released::Leave { id, used, listed } => {
                 let leave = Leave { name: key.name, id, used: Some(used) };
-                self.leave_and_wait(leave, until).await?
+                self.leave_and_wait(Going { leave, until, listed }).await?
             }
         };
         // A guard that said it was lost stays lost, even if the store had not noticed yet.

@@ -15,6 +15,8 @@ use crate::sync::Arc;
 pub(crate) struct Held {
     pub(crate) hold: Arc<Hold>,
     pub(crate) want: Want,
+    /// Its own request gave it on the spot: no other news of it can be on its way.
+    pub(super) at_once: bool,
     /// How many local guards live on it. 0 while the store is asked whether others wait.
     pub(crate) users: u32,
     pub(super) tokens: TokenBlock,
@@ -45,6 +47,7 @@ impl Held {
         Held {
             hold,
             want: asking.want,
+            at_once: false,
             users: 0,
             tokens: grant.tokens,
             highest: grant.tokens.first,

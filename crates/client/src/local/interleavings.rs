@@ -9,13 +9,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::queue::{Effects, Now, Policy, Queue};
-use leasehold_core::store::{Joined, Leave, Left, News, Renewal};
+use leasehold_core::store::{Joined, Left, News, Renewal};
 use leasehold_core::traits::Death;
 use leasehold_core::{Clock, EntryId, Label, Lease, Name, SessionId, Tick, Token, Want};
 
 use shuttle::thread::JoinHandle;
 
 use super::lane::{Enter, Released};
+use super::leaving::Going;
 use super::table::Table;
 use super::waiter::{Handed, Outcome, Waiter};
 use super::{Action, LaneKey, LaneKind, Rules, Terms};
@@ -145,8 +146,8 @@ impl World {
                     self.leave(client, id, None);
                     continue;
                 }
-                Action::Leave(Leave { id, used, .. }, _) => {
-                    self.leave(client, id, used);
+                Action::Leave(Going { leave, .. }) => {
+                    self.leave(client, leave.id, leave.used);
                     continue;
                 }
                 Action::Renew(due) => {
@@ -214,7 +215,7 @@ impl World {
     fn release(&self, client: usize, handed: &Handed) {
         let visit = self.tables[client].release(&key(), &handed.hold, Tick(1));
         assert_ne!(visit.answer, Released::NotHeld, "a hold was taken away");
-        if let Released::Leave(id, used) = visit.answer {
+        if let Released::Leave { id, used, .. } = visit.answer {
             let left = self.leave(client, id, Some(used));
             assert_eq!(left, Left::Done, "somebody else took out what was held");
         }

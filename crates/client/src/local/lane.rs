@@ -11,7 +11,7 @@ use leasehold_core::{EntryId, Error, Kind, Tick, Token, Want};
 use super::asking::{Asking, Request};
 use super::held::{Held, fresh_hold};
 use super::hold::Hold;
-use super::leaving::Leaving;
+use super::leaving::{Going, Leaving};
 use super::waiter::{Handed, Outcome, Waiter, Wakers};
 use super::{Action, Due, LENT, LaneKey, LaneKind, RETRY, Rules, SLOW_POLL, Terms, drift};
 use crate::sync::Arc;
@@ -49,8 +49,13 @@ pub(crate) struct Scene<'a> {
 impl Scene<'_> {
     fn leave(&mut self, id: EntryId, used: Option<Token>, terms: &Terms) {
         self.leaving.begin(id);
+        self.say_leave(id, used, true, terms);
+    }
+
+    fn say_leave(&mut self, id: EntryId, used: Option<Token>, listed: bool, terms: &Terms) {
         let leave = Leave { name: self.key.name.clone(), id, used };
-        self.actions.push(Action::Leave(leave, self.now + terms.lease.length()));
+        let until = self.now + terms.lease.length();
+        self.actions.push(Action::Leave(Going { leave, until, listed }));
     }
 }
 
@@ -145,6 +150,7 @@ impl Lane {
         if !held.hold.is_good(scene.now) {
             return None;
         }
+        held.at_once = true;
         let handed = held.hand();
         self.stage = Stage::Held(held);
         self.hand_out(scene);
@@ -339,12 +345,12 @@ impl Lane {
         if held.users > 0 {
             return Released::Kept;
         }
-        let Some(next) = self.waiting.front() else { return self.take_out_for_a_guard(scene) };
+        let Some(next) = self.waiting.front() else { return self.take_out(scene) };
         let fits = next.want == held.want
             && !held.is_closing()
             && held.hold.valid_until().since(scene.now) > held.lasts / 4;
         if !fits {
-            let out = self.take_out_for_a_guard(scene);
+            let out = self.take_out(scene);
             self.ask_for_the_next(scene);
             return out;
         }
@@ -503,29 +509,23 @@ impl Lane {
     }
 
     fn give_back(&mut self, scene: &mut Scene<'_>) {
-        if let Released::Leave(id, used) = self.take_out() {
-            let used = Some(used);
-            scene.leave(id, used, &self.terms);
+        if let Released::Leave { id, used, listed } = self.take_out(scene) {
+            scene.say_leave(id, Some(used), listed, &self.terms);
         }
         self.ask_for_the_next(scene);
     }
 
-    /// The same, where whoever gives a guard back says so to the store.
-    fn take_out_for_a_guard(&mut self, scene: &mut Scene<'_>) -> Released {
-        let out = self.take_out();
-        if let Released::Leave(id, _) = out {
-            scene.leaving.begin(id);
-        }
-        out
-    }
-
-    fn take_out(&mut self) -> Released {
+    /// Of an entry that nobody else can speak of, nothing is written down: most locks are such, and each trip to a list costs.
+    fn take_out(&mut self, scene: &mut Scene<'_>) -> Released {
         match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Held(held) => {
                 held.hold.released();
-                let (id, used) = (held.hold.id, held.highest);
+                let (id, used, listed) = (held.hold.id, held.highest, !held.at_once);
                 self.spare = Some(held.hold);
-                Released::Leave(id, used)
+                if listed {
+                    scene.leaving.begin(id);
+                }
+                Released::Leave { id, used, listed }
             }
             other => {
                 self.stage = other;
@@ -607,8 +607,8 @@ impl Lane {
 pub(crate) enum Released {
     /// The lock stays with this client: handed to another task, or other readers live on it.
     Kept,
-    /// The entry must leave the store; the highest token that was handed out.
-    Leave(EntryId, Token),
+    /// The entry must leave the store: the highest token that was handed out, and whether it is in the list of those that leave.
+    Leave { id: EntryId, used: Token, listed: bool },
     /// The guard's lease had ended before.
     NotHeld,
 }

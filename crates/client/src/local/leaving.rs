@@ -1,6 +1,17 @@
 //! Entries on their way out of the store.
 
-use leasehold_core::EntryId;
+use leasehold_core::store::Leave;
+use leasehold_core::{EntryId, Tick};
+
+/// An entry that is to be taken out of the store.
+#[derive(Debug, Clone)]
+pub(crate) struct Going {
+    pub(crate) leave: Leave,
+    /// It is worth trying until this moment; then it has ended by itself.
+    pub(crate) until: Tick,
+    /// Whether it is among the [`Leaving`], and is to be taken from there when it has left.
+    pub(crate) listed: bool,
+}
 
 /// The entries that nobody here stands for any more and whose `leave` is not answered yet. An entry comes here in the same moment
 /// in which its lane forgets it, so that late news of it is never taken for news of an entry that was left behind: to leave it once

@@ -22,15 +22,15 @@ pub(crate) mod hold;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 pub(crate) mod lane;
-mod leaving;
+pub(crate) mod leaving;
 pub(crate) mod table;
 pub(crate) mod waiter;
 
 use std::time::Duration;
 
-use leasehold_core::store::{Ask, Leave};
+use leasehold_core::store::Ask;
 use leasehold_core::traits::Death;
-use leasehold_core::{Backoff, Clock, EntryId, Lease, Name, Tick, Token};
+use leasehold_core::{Backoff, Clock, EntryId, Lease, Name, Token};
 
 use crate::budget::Budget;
 
@@ -67,8 +67,8 @@ pub(crate) enum Action {
     Join(LaneKey, Ask),
     /// Nobody has polled this request for long: it goes on by itself.
     GoOn(LaneKey, waiter::Lent),
-    /// Take an entry out. It is worth trying until this moment; then it has ended by itself.
-    Leave(Leave, Tick),
+    /// Take an entry out.
+    Leave(leaving::Going),
     /// The lease has ended for us; soon it has for the store, which then has to notice.
     Bury(Name, EntryId, Duration),
     /// The store knows an entry that nobody here does: its task was cancelled while the request was under way.
