@@ -6,6 +6,10 @@
 //! Nobody waits for company. Where few are under way each goes out alone, at once. Where many are, a request is put down, and a task takes all
 //! that lie there as soon as those that are ready to run have run: no timer, and no waiting for answers.
 //!
+//! What waits for one call at a time waits for the server, and then the server waits for it. So what lies there goes in at least two
+//! calls, if it is enough for two, and their answers are handed out one after the other: the server works on the one while we work on
+//! the other.
+//!
 //! The call does only what needs no decision: to take a free lock, and to give one back that nobody waits for. All else comes back
 //! undone and goes out alone, as if it had never been in company. So every answer, error and doubt is that of one request:
 //!
@@ -34,8 +38,15 @@ use crate::wire::{Call, Mark};
 /// of more is small.
 const MOST: usize = 32;
 
+/// As few are not divided into two calls: each call has its price.
+const LEAST: usize = 8;
+
 /// With fewer under way, each goes out alone.
 const FEW: usize = 4;
+
+/// After so many turns of the runtime those that were answered have asked for the next, and the call with it is written: in the first
+/// they ask, and in the second the [`Courier`] goes.
+const TURNS: usize = 2;
 
 /// How many go out alone after a call of which most came back undone: locks that others want too gain nothing by company.
 const APART: usize = 256;
@@ -121,16 +132,17 @@ impl Request {
 }
 
 impl Batch {
-    fn takes(&self, terms: Option<Terms>) -> bool {
-        self.sent.len() < MOST && (terms.is_none() || self.terms.is_none() || self.terms == terms)
+    fn takes(&self, terms: Option<Terms>, most: usize) -> bool {
+        self.sent.len() < most && (terms.is_none() || self.terms.is_none() || self.terms == terms)
     }
 
-    /// As few as there can be, in the order in which they came.
+    /// As few as there can be, but two if that is worth it, in the order in which they came.
     fn all(waiting: Vec<Sent>) -> Vec<Batch> {
         let mut batches: Vec<Batch> = Vec::new();
+        let most = waiting.len().div_ceil(2).clamp(LEAST, MOST);
         for sent in waiting {
             let terms = sent.request.terms();
-            match batches.iter_mut().find(|batch| batch.takes(terms)) {
+            match batches.iter_mut().find(|batch| batch.takes(terms, most)) {
                 Some(batch) => {
                     batch.terms = batch.terms.or(terms);
                     batch.sent.push(sent);
@@ -211,7 +223,7 @@ impl Courier {
         tokio::task::yield_now().await;
         self.came = true;
         let batches = Batch::all(self.desk.outbox.take());
-        join_all(batches.into_iter().map(|batch| self.desk.carry(batch))).await;
+        join_all(batches.into_iter().enumerate().map(|(before, batch)| self.desk.carry(batch, before))).await;
     }
 }
 
@@ -269,12 +281,18 @@ impl Desk {
         Way::Together(answered)
     }
 
-    async fn carry(&self, Batch { sent, .. }: Batch) {
+    /// Sends what goes in one call, and hands out the answers after those of so many calls before it.
+    async fn carry(&self, Batch { sent, .. }: Batch, before: usize) {
         let _counted = Together(&self.outbox, sent.len());
         if sent.len() == 1 {
             return self.carry_alone(sent).await;
         }
-        let undone = match self.wire.run_marked(self.call_of_many(&sent)).await {
+        let answer = self.wire.run_marked(self.call_of_many(&sent)).await;
+        // Usually they come together. Nobody loses by it: those before would run first anyway.
+        for _ in 0..before * TURNS {
+            tokio::task::yield_now().await;
+        }
+        let undone = match answer {
             Ok((value, mark)) => self.answer_done(&value, mark, sent),
             // It is not known to have been done, or can't be done now: so it is with each.
             Err(error) if error.kind() == Kind::Unavailable => {
@@ -358,5 +376,35 @@ pub(crate) fn read(value: &Value, count: usize) -> Option<(Value, Vec<usize>)> {
             Some((first.clone(), numbers.iter().map(at).collect::<Option<_>>()?))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{EntryId, Name};
+
+    use super::*;
+    use crate::wire::Slot;
+
+    fn sizes(count: usize) -> Vec<usize> {
+        let sent = |n: usize| Sent {
+            key: Key { text: n.to_string(), slot: Slot(0) },
+            request: Request::Leave(Leave::new(Name::new("n").unwrap(), EntryId(n as u128))),
+            answer: oneshot::channel().0,
+        };
+        let batches = Batch::all((0..count).map(sent).collect());
+        let keys = batches.iter().flat_map(|batch| &batch.sent).map(|sent| sent.key.text.clone());
+        assert_eq!(keys.collect::<Vec<_>>(), (0..count).map(|n| n.to_string()).collect::<Vec<_>>());
+        batches.iter().map(|batch| batch.sent.len()).collect()
+    }
+
+    #[test]
+    fn many_go_in_two_calls_so_that_the_server_works_while_we_do() {
+        assert_eq!(sizes(2), [2]);
+        assert_eq!(sizes(8), [8]);
+        assert_eq!(sizes(11), [8, 3]);
+        assert_eq!(sizes(40), [20, 20]);
+        assert_eq!(sizes(64), [32, 32]);
+        assert_eq!(sizes(70), [32, 32, 6]);
     }
 }
