@@ -17,6 +17,9 @@ use crate::wake::Ears;
 /// Every method is one round trip, ends in bounded time, and does all or nothing. Deadlocks and serialization failures are tried again
 /// inside; an error means that the outcome is unknown, unless it says otherwise.
 pub trait Backend: Send + Sync + 'static {
+    /// How long after a session said that it watches others may still act as if nobody did.
+    const WATCH_LAG: Duration = Duration::ZERO;
+
     /// How the locks of these names stand at one moment, and who watches.
     fn load(&self, names: &[Name]) -> impl Future<Output = Result<Loaded>> + Send;
 
@@ -62,7 +65,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Takes out what was left for a session, oldest first.
     fn mail(&self, session: SessionId) -> impl Future<Output = Result<Vec<String>>> + Send;
 
-    /// Says that this session watches, for so long from now.
+    /// Says that this session watches, for so long from now. All others know it [`WATCH_LAG`](Backend::WATCH_LAG) later.
     fn watch(
         &self,
         session: SessionId,

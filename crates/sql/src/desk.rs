@@ -13,6 +13,7 @@ use leasehold_core::store::{
 use leasehold_core::view::Snapshot;
 use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry, SessionId, TokenBlock, Want};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::backend::{Backend, Bell, Entering, Kept, Loaded, Lock};
 use crate::change::Change;
@@ -49,8 +50,8 @@ pub(crate) struct Desk<B> {
     pub(crate) retention: Duration,
     /// Events of this session on one lock take turns, so that they don't get into each other's way. Locks share them by their hash.
     pub(crate) turns: [Mutex<()>; TURNS],
-    /// Whether the session says that it watches.
-    pub(crate) watching: Mutex<bool>,
+    /// Since when the session says without a gap that it watches.
+    pub(crate) watching: Mutex<Option<Instant>>,
     pub(crate) closed: AtomicBool,
 }
 

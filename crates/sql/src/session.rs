@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use leasehold_core::store::{Ask, Inbox, Joined, Leave, Left, Pending, Presence, Renewal, Renewed, Session};
 use leasehold_core::view::{Events, Snapshot};
-use leasehold_core::{EntryId, Error, Kind, Name, Result, Token};
+use leasehold_core::{Clock, EntryId, Error, Kind, Name, Result, Tick, Token};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::POLICY;
 use crate::backend::Backend;
@@ -34,7 +35,7 @@ impl<B: Backend> SqlSession<B> {
     pub fn open(backend: Arc<B>, me: Presence, inbox: Arc<dyn Inbox>, retention: Duration) -> Arc<Self> {
         let wake = Arc::new(Wake::new(inbox));
         let bell = backend.listen(me.id, Arc::new(Ears(wake.clone())));
-        let (watching, closed) = (Mutex::new(false), AtomicBool::new(false));
+        let (watching, closed) = (Mutex::new(None), AtomicBool::new(false));
         let turns = std::array::from_fn(|_| Mutex::new(()));
         let desk = Arc::new(Desk { backend, me, wake, bell, retention, turns, watching, closed });
         tokio::spawn(postman::deliver(Arc::downgrade(&desk)));
@@ -112,14 +113,17 @@ impl<B: Backend> Session for SqlSession<B> {
     fn watch(self: Arc<Self>, prefix: String) -> Pending<Events> {
         Box::pin(async move {
             let desk = &self.desk;
-            let mut on = desk.watching.lock().await;
+            let mut since = desk.watching.lock().await;
             let events = desk.wake.watchers.watch(prefix);
+            let said = Clock::system().now();
             desk.backend.watch(desk.me.id, &desk.bell.wake(), WATCHES).await?;
-            if !*on {
-                *on = true;
-                tokio::spawn(keep_watching(Arc::downgrade(desk)));
-            }
+            let began = *since.get_or_insert_with(|| {
+                tokio::spawn(keep_watching(Arc::downgrade(desk), said));
+                Instant::now()
+            });
+            drop(since);
             desk.wake.ring();
+            tokio::time::sleep_until(began + B::WATCH_LAG).await;
             Ok(events)
         })
     }
@@ -129,19 +133,29 @@ impl<B: Backend> Session for SqlSession<B> {
     }
 }
 
-/// Says again and again that the session watches. After the last watcher it ends by itself.
-async fn keep_watching<B: Backend>(desk: Weak<Desk<B>>) {
+/// Says again and again that the session watches, as it did after `said`. After the last watcher it ends by itself.
+async fn keep_watching<B: Backend>(desk: Weak<Desk<B>>, mut said: Tick) {
     loop {
         tokio::time::sleep(WATCHES / 5).await;
         let Some(desk) = desk.upgrade() else { return };
-        let mut on = desk.watching.lock().await;
+        let mut since = desk.watching.lock().await;
         if !desk.wake.watchers.any() || desk.is_closed() {
-            *on = false;
+            *since = None;
             return;
         }
+        let now = Clock::system().now();
         if let Err(error) = desk.backend.watch(desk.me.id, &desk.bell.wake(), WATCHES).await {
             desk.wake.watchers.interrupted(&error);
+            continue;
         }
+        if Clock::system().now().since(said) >= WATCHES {
+            // It did not count any more: this process stood still, or the database was away for long.
+            *since = Some(Instant::now());
+            drop(since);
+            tokio::time::sleep(B::WATCH_LAG).await;
+            desk.wake.watchers.reconnected();
+        }
+        said = now;
     }
 }
 

@@ -132,6 +132,7 @@ macro_rules! conformance {
                 a_free_name_shows_nobody
                 a_list_comes_whole_in_order_and_by_prefix
                 a_watcher_sees_what_happens
+                a_watcher_that_comes_later_sees_what_happens_then
                 a_watcher_sees_a_lease_expire
                 a_watcher_sees_only_its_prefix
             }

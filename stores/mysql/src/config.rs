@@ -107,8 +107,8 @@ fn server(place: &str, options: &Options) -> Result<Opts> {
         .prefer_socket(false)
         .tcp_keepalive(Some(KEEPALIVE))
         .tcp_nodelay(true)
-        // Those of a free lock, and no more.
-        .stmt_cache_size(4)
+        // Those of a free lock, in both forms, and some room: one that is used must not make room for another meanwhile.
+        .stmt_cache_size(8)
         .setup(vec![
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
             format!(

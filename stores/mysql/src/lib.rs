@@ -34,6 +34,7 @@ pub mod store;
 pub mod traits;
 mod transaction;
 mod trouble;
+mod unwatched;
 mod wake;
 mod wire;
 

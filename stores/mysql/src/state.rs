@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::store::Waiting;
-use leasehold_core::{EntryId, Name, Result, SessionId, Token};
+use leasehold_core::{Clock, EntryId, Name, Result, SessionId, Token};
 use leasehold_sql::backend::{waiting, watchers};
 use leasehold_sql::change::fresh_version;
 use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
@@ -19,6 +19,7 @@ use mysql_async::Value;
 use crate::idle::Idle;
 use crate::mailbox::{self, Mailbox};
 use crate::sql::{self, Outcome, bytes, maybe, maybe_number, maybe_text, number, string, text};
+use crate::unwatched::{LAG, Unwatched};
 use crate::wake::{Doorbell, bell_of, ring};
 use crate::wire::{Text, Wire};
 
@@ -46,14 +47,29 @@ pub(crate) struct State {
     /// The columns of an entry, as a list.
     columns: String,
     /// Takes a free lock.
-    enter: Arc<str>,
+    enter: Usual,
     /// The same for one that has a row.
-    enter_again: Arc<str>,
+    enter_again: Usual,
     /// Locks that have one, as far as is known here.
     idle: Idle,
     /// Lets go of a lock that nobody waits for.
-    depart: Arc<str>,
+    depart: Usual,
+    unwatched: Unwatched,
     mailbox: Arc<Mailbox>,
+}
+
+/// A statement for the usual case, in two forms: it does nothing if somebody watches.
+struct Usual {
+    /// Looks for those who watch.
+    looks: Arc<str>,
+    /// Nobody does until a time, which is its last value.
+    knows: Arc<str>,
+}
+
+impl Usual {
+    fn new(watch: &str, text: impl Fn(&str) -> String) -> Self {
+        Usual { looks: text(&unwatched(watch)).into(), knows: text(&format!("{NOW} < ?")).into() }
+    }
 }
 
 impl State {
@@ -63,10 +79,11 @@ impl State {
         let (locks, watch) = (table("locks"), table("watch"));
         let retention = micros(config.options.retention);
         State {
-            enter: enter(&locks, &watch, retention).into(),
-            enter_again: enter_again(&locks, &watch, retention).into(),
+            enter: Usual::new(&watch, |unwatched| enter(&locks, unwatched, retention)),
+            enter_again: Usual::new(&watch, |unwatched| enter_again(&locks, unwatched, retention)),
             idle: Idle::default(),
-            depart: depart(&locks, &watch, retention).into(),
+            depart: Usual::new(&watch, |unwatched| depart(&locks, unwatched, retention)),
+            unwatched: Unwatched::new(Clock::system()),
             mailbox: Arc::default(),
             locks,
             entries: table("entries"),
@@ -80,6 +97,14 @@ impl State {
 
     fn unwatched(&self) -> String {
         unwatched(&self.watch)
+    }
+
+    /// Runs a statement in the form that is enough now. Tells whether it looked for those who watch.
+    async fn usual(&self, statement: &Usual, mut values: Vec<Value>) -> Result<(Outcome, bool)> {
+        let known = self.unwatched.until();
+        values.extend(known.map(Value::UInt));
+        let statement = if known.is_some() { &statement.knows } else { &statement.looks };
+        Ok((self.wire.run_prepared(statement, values).await?, known.is_none()))
     }
 
     /// The condition that the row of the lock was changed by this text.
@@ -146,6 +171,8 @@ impl State {
 }
 
 impl Backend for State {
+    const WATCH_LAG: Duration = LAG;
+
     /// One statement: what it says of locks, entries and watchers is of one moment.
     async fn load(&self, names: &[Name]) -> Result<Loaded> {
         self.read(names, "").await
@@ -239,7 +266,7 @@ impl Backend for State {
         if self.idle.has(&entering.name) {
             let mut values = common(vec![version.clone(), limit.clone(), lease.clone()]);
             values.push(name.clone());
-            let entered = self.wire.run_prepared(&self.enter_again, values).await?;
+            let (entered, _) = self.usual(&self.enter_again, values).await?;
             if entered.changed > 0 {
                 return Ok(Some(Token(entered.id)));
             }
@@ -247,16 +274,20 @@ impl Backend for State {
             self.idle.forget(&entering.name);
         }
         let values = common(vec![name, version, limit, lease.clone()]);
-        let entered = self.wire.run_prepared(&self.enter, values).await?;
+        let (entered, _) = self.usual(&self.enter, values).await?;
         Ok((entered.changed > 0).then_some(Token(entered.id)))
     }
 
     async fn depart(&self, name: &Name, id: EntryId, used: Option<Token>) -> Result<bool> {
         let used = used.map_or(Value::NULL, |token| Value::UInt(token.0));
         let (key, id) = (Value::Bytes(name.as_str().into()), Value::Bytes(id.to_string().into()));
-        let left = self.wire.run_prepared(&self.depart, vec![used.clone(), used, key, id]).await?;
+        let sent = self.unwatched.now();
+        let (left, looked) = self.usual(&self.depart, vec![used.clone(), used, key, id]).await?;
         if left.changed > 0 {
             self.idle.note(name);
+            if looked {
+                self.unwatched.seen(sent, left.id);
+            }
         }
         Ok(left.changed > 0)
     }
@@ -458,7 +489,7 @@ fn in_enter(column: &str) -> Option<&'static str> {
 }
 
 /// The statement that takes a free lock. Its values: the name, a version, a limit, the lease, and what [`in_enter`] leaves open.
-fn enter(locks: &str, watch: &str, retention: u64) -> String {
+fn enter(locks: &str, unwatched: &str, retention: u64) -> String {
     let (columns, more) = (COLUMNS.map(|(name, _)| name).join(", "), (BLOCK - 1).to_string());
     let written = |column| in_enter(column).unwrap_or("?").replace("@more", &more).replace("@now", NOW);
     let inserted = COLUMNS.map(|(column, _)| written(column));
@@ -482,14 +513,14 @@ fn enter(locks: &str, watch: &str, retention: u64) -> String {
         "INSERT INTO {locks} (name, version, last, permit_limit, line, rest, keep, {columns}) \
          SELECT ?, ?, {NOW} + {more}, ?, 1, 0, {NOW} + ? + {retention}, {} FROM DUAL WHERE {} ON DUPLICATE KEY UPDATE {}",
         inserted.join(", "),
-        unwatched(watch),
+        unwatched,
         updated.join(", ")
     )
 }
 
 /// The same for a lock that has a row: an UPDATE costs the server much less than the above, which must be ready for both. The same
 /// condition, and the same is written. Its values: a version, a limit, the lease, what [`in_enter`] leaves open, and the name.
-fn enter_again(locks: &str, watch: &str, retention: u64) -> String {
+fn enter_again(locks: &str, unwatched: &str, retention: u64) -> String {
     let more = (BLOCK - 1).to_string();
     // From left to right, and each sees what those before it set.
     let mut updated = vec![
@@ -507,19 +538,18 @@ fn enter_again(locks: &str, watch: &str, retention: u64) -> String {
         updated.push(format!("{column} = {}", in_enter(column).unwrap_or("?").replace("@now", NOW)));
     }
     format!(
-        "UPDATE {locks} SET {} WHERE name = ? AND (entry IS NULL OR state = '{FREED}') AND rest = 0 AND {}",
-        updated.join(", "),
-        unwatched(watch)
+        "UPDATE {locks} SET {} WHERE name = ? AND (entry IS NULL OR state = '{FREED}') AND rest = 0 AND {unwatched}",
+        updated.join(", ")
     )
 }
 
-/// The statement that lets go of a lock that nobody waits for. Its values: the last token that was used, twice, the name, the entry.
-fn depart(locks: &str, watch: &str, retention: u64) -> String {
+/// The statement that lets go of a lock that nobody waits for. Its values: the last token that was used, twice, the name, the entry. Its
+/// id is the time.
+fn depart(locks: &str, unwatched: &str, retention: u64) -> String {
     format!(
         "UPDATE {locks} SET last = IF(? <= block_end AND last = block_end, GREATEST(?, block - 1), last), \
-         state = '{FREED}', permit_limit = NULL, version = version + 1, keep = {NOW} + {retention} \
-         WHERE name = ? AND entry = ? AND rest = 0 AND state = 'holds' AND {}",
-        unwatched(watch)
+         state = '{FREED}', permit_limit = NULL, version = version + 1, keep = LAST_INSERT_ID({NOW}) + {retention} \
+         WHERE name = ? AND entry = ? AND rest = 0 AND state = 'holds' AND {unwatched}"
     )
 }
 

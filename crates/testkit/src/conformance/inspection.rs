@@ -115,6 +115,19 @@ pub async fn a_watcher_sees_what_happens(stage: Arc<Stage>) {
     drop(guard);
 }
 
+/// A watcher sees all that happens after it was let in, though others were busy before it came and thought that nobody watches.
+pub async fn a_watcher_that_comes_later_sees_what_happens_then(stage: Arc<Stage>) {
+    let a = stage.client("a").await;
+    for _ in 0..5 {
+        take(&a, "x").await.release().await.expect("a release");
+    }
+    let mut watch = stage.observer().watch("x").await.expect("a watch");
+    let guard = take(&a, "x").await;
+    assert_eq!(sees(&mut watch, "a", Happened::Acquired).await.token, Some(guard.token()));
+    guard.release().await.expect("a release");
+    sees(&mut watch, "a", Happened::Released).await;
+}
+
 /// A watcher sees the end of a lease whose holder can't give it back any more.
 pub async fn a_watcher_sees_a_lease_expire(stage: Arc<Stage>) {
     let mut watch = stage.observer().watch("x").await.expect("a watch");
