@@ -24,7 +24,7 @@ use crate::wake::{Doorbell, bell_of, ring};
 use crate::wire::{Text, Wire};
 
 /// The database's time when the statement began, the same wherever it stands in it; no time zone and no summer time in it.
-pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
 
 /// How many cells stand before those of an entry in what [`State::read`] reads.
 const HEAD: usize = 10;
