@@ -108,7 +108,7 @@ fn server(place: &str, options: &Options) -> Result<Opts> {
         .tcp_keepalive(Some(KEEPALIVE))
         .tcp_nodelay(true)
         // Those of a free lock, in both forms, and some room: one that is used must not make room for another meanwhile.
-        .stmt_cache_size(8)
+        .stmt_cache_size(12)
         .setup(vec![
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
             format!(

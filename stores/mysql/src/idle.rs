@@ -1,44 +1,85 @@
-//! Which locks this session left idle, as far as it remembers: their rows are there, and likely they are free.
+//! Which locks this session left idle, as far as it remembers: their rows are there, and likely they are free and as it left them.
 //!
 //! It is a guess that saves work where it is right. Where it is wrong it costs one statement, which then does nothing.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use leasehold_core::Name;
+use leasehold_core::{EntryId, Lease, Name, Want};
 
 /// How many are remembered at most. A name takes the place of another one.
 const PLACES: usize = 4096;
 
 /// A place for each of many names, which share them by their hashes.
-pub(crate) struct Idle(Box<[AtomicU64]>);
+pub(crate) struct Idle(Box<[Mutex<Place>]>);
+
+#[derive(Default)]
+struct Place {
+    /// Whose it is; 0 is nobody.
+    mark: u64,
+    /// Whether the lock was left idle.
+    idle: bool,
+    /// The entry that took it last in one statement, and how.
+    last: Option<(EntryId, Terms)>,
+}
+
+/// What stays in the row of a lock that one entry after the other takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) want: Want,
+    pub(crate) lease: Lease,
+    pub(crate) place: Duration,
+}
+
+/// How a lock was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// There is a row.
+    Somehow,
+    /// By this entry, which had taken it in one statement, on these terms.
+    By(EntryId, Terms),
+}
 
 impl Default for Idle {
     fn default() -> Self {
-        Idle((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+        Idle((0..PLACES).map(|_| Mutex::default()).collect())
     }
 }
 
 impl Idle {
-    /// The place of a name, and what stands there if it is this one. Never 0, which is nobody.
-    fn place(&self, name: &Name) -> (&AtomicU64, u64) {
+    /// The place of a name, and the mark that says that it is this one's. Never 0, which is nobody.
+    fn place(&self, name: &Name) -> (MutexGuard<'_, Place>, u64) {
         let hash = name.stable_hash();
-        (&self.0[(hash >> 64) as usize % PLACES], hash as u64 | 1)
+        let place = &self.0[(hash >> 64) as usize % PLACES];
+        (place.lock().unwrap_or_else(PoisonError::into_inner), hash as u64 | 1)
     }
 
-    pub(crate) fn has(&self, name: &Name) -> bool {
+    /// How the lock was left, if it was.
+    pub(crate) fn left(&self, name: &Name) -> Option<Left> {
         let (place, mark) = self.place(name);
-        place.load(Ordering::Relaxed) == mark
+        let last = place.last.map_or(Left::Somehow, |(id, terms)| Left::By(id, terms));
+        (place.mark == mark && place.idle).then_some(last)
     }
 
-    pub(crate) fn note(&self, name: &Name) {
-        let (place, mark) = self.place(name);
-        place.store(mark, Ordering::Relaxed);
+    /// An entry has taken it, in one statement.
+    pub(crate) fn taken(&self, name: &Name, id: EntryId, terms: Terms) {
+        let (mut place, mark) = self.place(name);
+        *place = Place { mark, idle: false, last: Some((id, terms)) };
+    }
+
+    /// An entry has left it idle.
+    pub(crate) fn note(&self, name: &Name, id: EntryId) {
+        let (mut place, mark) = self.place(name);
+        let last = place.last.filter(|(last, _)| place.mark == mark && *last == id);
+        *place = Place { mark, idle: true, last };
     }
 
     pub(crate) fn forget(&self, name: &Name) {
-        let (place, mark) = self.place(name);
+        let (mut place, mark) = self.place(name);
         // Another name may have come meanwhile.
-        let _ = place.compare_exchange(mark, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if place.mark == mark {
+            *place = Place::default();
+        }
     }
 }
 
@@ -46,16 +87,32 @@ impl Idle {
 mod tests {
     use super::*;
 
+    const TERMS: Terms =
+        Terms { want: Want::Exclusive, lease: Lease::Kept(Duration::from_secs(1)), place: Duration::ZERO };
+
     #[test]
     fn what_was_noted_is_remembered_until_it_is_forgotten() {
         let idle = Idle::default();
         let (one, other) = (Name::new("one").unwrap(), Name::new("other").unwrap());
-        assert!(!idle.has(&one));
-        idle.note(&one);
-        assert!(idle.has(&one) && !idle.has(&other));
+        assert_eq!(idle.left(&one), None);
+        idle.note(&one, EntryId(1));
+        assert_eq!((idle.left(&one), idle.left(&other)), (Some(Left::Somehow), None));
         idle.forget(&other);
-        assert!(idle.has(&one));
+        assert_eq!(idle.left(&one), Some(Left::Somehow));
         idle.forget(&one);
-        assert!(!idle.has(&one));
+        assert_eq!(idle.left(&one), None);
+    }
+
+    #[test]
+    fn only_the_entry_that_took_it_knows_how_it_was_left() {
+        let idle = Idle::default();
+        let name = Name::new("one").unwrap();
+        idle.taken(&name, EntryId(1), TERMS);
+        assert_eq!(idle.left(&name), None);
+        idle.note(&name, EntryId(1));
+        assert_eq!(idle.left(&name), Some(Left::By(EntryId(1), TERMS)));
+        idle.taken(&name, EntryId(2), TERMS);
+        idle.note(&name, EntryId(3));
+        assert_eq!(idle.left(&name), Some(Left::Somehow));
     }
 }

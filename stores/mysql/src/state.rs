@@ -16,7 +16,7 @@ use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
 use leasehold_sql::{BLOCK, Backend, Bell, Cell, Change, Ears, Entering, Kept, Letter, Loaded, Lock, Row};
 use mysql_async::Value;
 
-use crate::idle::Idle;
+use crate::idle::{Idle, Left, Terms};
 use crate::mailbox::{self, Mailbox};
 use crate::sql::{self, Outcome, bytes, maybe, maybe_number, maybe_text, number, string, text};
 use crate::unwatched::{LAG, Unwatched};
@@ -50,7 +50,9 @@ pub(crate) struct State {
     enter: Usual,
     /// The same for one that has a row.
     enter_again: Usual,
-    /// Locks that have one, as far as is known here.
+    /// The same for one whose row is as an entry of this session left it.
+    follow: Usual,
+    /// Locks that have a row, as far as is known here.
     idle: Idle,
     /// Lets go of a lock that nobody waits for.
     depart: Usual,
@@ -81,6 +83,7 @@ impl State {
         State {
             enter: Usual::new(&watch, |unwatched| enter(&locks, unwatched, retention)),
             enter_again: Usual::new(&watch, |unwatched| enter_again(&locks, unwatched, retention)),
+            follow: Usual::new(&watch, |unwatched| follow(&locks, unwatched, retention)),
             idle: Idle::default(),
             depart: Usual::new(&watch, |unwatched| depart(&locks, unwatched, retention)),
             unwatched: Unwatched::new(Clock::system()),
@@ -263,11 +266,39 @@ impl Backend for State {
             values
         };
         let version = Value::Int(fresh_version()?);
-        if self.idle.has(&entering.name) {
-            let mut values = common(vec![version.clone(), limit.clone(), lease.clone()]);
-            values.push(name.clone());
-            let (entered, _) = self.usual(&self.enter_again, values).await?;
+        let entry = &entering.row.entry;
+        let (id, terms) = (entry.id, Terms { want: entry.want, lease: entry.lease, place: entry.place });
+        let again = match self.idle.left(&entering.name) {
+            None => None,
+            Some(Left::By(last, left)) if left == terms && entering.limit.is_none() => {
+                let last = Value::Bytes(last.to_string().into());
+                let cell = |wanted| {
+                    let at = COLUMNS.iter().position(|(column, _)| *column == wanted).unwrap_or_default();
+                    sql::value(&cells[at])
+                };
+                let (entry, wake, want) = (cell("entry"), cell("wake"), cell("want"));
+                let values = vec![
+                    version.clone(),
+                    lease.clone(),
+                    entry,
+                    lease.clone(),
+                    wake,
+                    name.clone(),
+                    last,
+                    want,
+                ];
+                Some((&self.follow, values))
+            }
+            Some(_) => {
+                let mut values = common(vec![version.clone(), limit.clone(), lease.clone()]);
+                values.push(name.clone());
+                Some((&self.enter_again, values))
+            }
+        };
+        if let Some((statement, values)) = again {
+            let (entered, _) = self.usual(statement, values).await?;
             if entered.changed > 0 {
+                self.idle.taken(&entering.name, id, terms);
                 return Ok(Some(Token(entered.id)));
             }
             // Somebody else has it, or its row was removed. It counts as idle when it is left so once more.
@@ -275,16 +306,20 @@ impl Backend for State {
         }
         let values = common(vec![name, version, limit, lease.clone()]);
         let (entered, _) = self.usual(&self.enter, values).await?;
-        Ok((entered.changed > 0).then_some(Token(entered.id)))
+        if entered.changed == 0 {
+            return Ok(None);
+        }
+        self.idle.taken(&entering.name, id, terms);
+        Ok(Some(Token(entered.id)))
     }
 
     async fn depart(&self, name: &Name, id: EntryId, used: Option<Token>) -> Result<bool> {
         let used = used.map_or(Value::NULL, |token| Value::UInt(token.0));
-        let (key, id) = (Value::Bytes(name.as_str().into()), Value::Bytes(id.to_string().into()));
+        let (key, entry) = (Value::Bytes(name.as_str().into()), Value::Bytes(id.to_string().into()));
         let sent = self.unwatched.now();
-        let (left, looked) = self.usual(&self.depart, vec![used.clone(), used, key, id]).await?;
+        let (left, looked) = self.usual(&self.depart, vec![used.clone(), used, key, entry]).await?;
         if left.changed > 0 {
-            self.idle.note(name);
+            self.idle.note(name, id);
             if looked {
                 self.unwatched.seen(sent, left.id);
             }
@@ -540,6 +575,20 @@ fn enter_again(locks: &str, unwatched: &str, retention: u64) -> String {
     format!(
         "UPDATE {locks} SET {} WHERE name = ? AND (entry IS NULL OR state = '{FREED}') AND rest = 0 AND {unwatched}",
         updated.join(", ")
+    )
+}
+
+/// The same for a lock that an entry of the same session took, on the same terms and in one statement, and left: what is in its row because of the
+/// session and the terms is there, and only the rest is written. Of an entry only what it wants can change (by a downgrade), so that
+/// is asked for. Its values: a version, the lease, the entry, the lease, how the session is told, the name, the entry before, and what is wanted.
+fn follow(locks: &str, unwatched: &str, retention: u64) -> String {
+    let more = BLOCK - 1;
+    // From left to right, and each sees what those before it set.
+    format!(
+        "UPDATE {locks} SET version = ?, keep = {NOW} + ? + {retention}, token = LAST_INSERT_ID(GREATEST(last + 1, {NOW})), \
+         block = token, block_end = token + {more}, last = block_end, entry = ?, state = 'holds', ends = {NOW} + ?, \
+         since = {NOW}, held_since = {NOW}, asked = 0, wake = ? \
+         WHERE name = ? AND entry = ? AND state = '{FREED}' AND want = ? AND rest = 0 AND {unwatched}"
     )
 }
 

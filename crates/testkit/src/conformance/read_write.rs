@@ -166,6 +166,20 @@ pub async fn a_downgrade_does_not_let_later_readers_pass_a_queued_writer(stage: 
     granted(late).await.release().await.expect("a release");
 }
 
+/// What is left of a downgraded hold does not make the next writer a reader.
+pub async fn a_writer_after_a_downgraded_one_is_alone_again(stage: Arc<Stage>) {
+    let (a, b) = (stage.client("a").await, stage.client("b").await);
+    for _ in 0..2 {
+        let guard = write(&a.rwlock("x")).await;
+        let guard = soon("a downgrade", guard.downgrade()).await.expect("a downgrade");
+        guard.release().await.expect("a release");
+        let guard = write(&a.rwlock("x")).await;
+        let tried = soon("a try", b.rwlock("x").try_read()).await.expect("a try");
+        assert!(tried.is_none(), "a reader beside a writer");
+        guard.into_guard().release().await.expect("a release");
+    }
+}
+
 /// Scenario 14: it would wait for itself for ever.
 pub async fn asking_for_write_while_reading_is_an_error_not_a_deadlock(stage: Arc<Stage>) {
     let owner = Owner::new();
