@@ -47,6 +47,7 @@ macro_rules! conformance {
                 a_writer_of_another_client_gets_in_though_readers_keep_coming
                 a_downgrade_keeps_its_place_and_lets_readers_in
                 a_downgrade_does_not_let_later_readers_pass_a_queued_writer
+                a_reader_joins_those_of_its_client_while_another_client_reads
                 a_writer_after_a_downgraded_one_is_alone_again
                 asking_for_write_while_reading_is_an_error_not_a_deadlock
                 a_mutex_and_a_write_lock_of_one_name_exclude_each_other

@@ -256,7 +256,7 @@ async fn nothing_of_a_password_is_ever_said() {
     let url = fresh_url(&servers);
     let store = open(&url).expect("a store");
     assert!(!store.url().contains("s3cr3t"), "{}", store.url());
-    let client = Client::builder().retry_for(Duration::from_millis(200)).open(store).await.expect("a client");
+    let client = Client::builder().retry_for(Duration::from_secs(2)).open(store).await.expect("a client");
     take(&client, "x").await.release().await.expect("a release");
     servers[0].kill();
     servers[1].kill();

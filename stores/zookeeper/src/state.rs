@@ -31,9 +31,16 @@ impl Line {
         Line { queue: nodes, bargers }
     }
 
-    /// Whether anybody waits behind the holders, or barges.
+    /// Whether anybody waits behind the one that holds at this place, or barges. Readers behind a reader don't wait: they read. Whether
+    /// those behind a holder of permits do is not looked at.
     pub(crate) fn others_behind(&self, at: usize) -> bool {
-        at + 1 < self.queue.len() || !self.bargers.is_empty()
+        let reads = |node: &Node| node.want == Want::Shared;
+        let mut rest = self.queue.iter().skip(at);
+        let waits = match rest.next() {
+            Some(holder) if reads(holder) => !rest.all(reads),
+            _ => rest.next().is_some(),
+        };
+        waits || !self.bargers.is_empty()
     }
 
     pub(crate) fn wants(&self) -> Vec<Want> {
@@ -162,6 +169,23 @@ mod tests {
             names.push("lock-0000000001".into());
             assert_eq!(Line::of(&names).queue, ours);
         }
+    }
+
+    #[test]
+    fn nobody_waits_behind_readers_but_one_who_wants_something_else() {
+        use Want::{Exclusive as X, Shared as S};
+        let behind = |at: usize, wants: &[Want]| {
+            let node = |(n, want): (usize, &Want)| node(n as u128, *want, n as i32);
+            Line { queue: wants.iter().enumerate().map(node).collect(), bargers: Vec::new() }
+                .others_behind(at)
+        };
+        assert!(!behind(0, &[X]) && !behind(0, &[S]) && !behind(1, &[S, S]));
+        assert!(!behind(0, &[S, S, S]), "they read all three");
+        assert!(behind(0, &[S, S, X]) && behind(1, &[S, S, X]) && behind(0, &[S, X, S]));
+        assert!(behind(0, &[X, S]) && behind(0, &[X, X]));
+        assert!(behind(0, &[permits(1), permits(1)]));
+        let barges = Line { queue: vec![node(1, S, 1)], bargers: vec![node(2, X, 2)] };
+        assert!(barges.others_behind(0));
     }
 
     #[test]

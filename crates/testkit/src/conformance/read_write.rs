@@ -1,8 +1,9 @@
 //! Readers share, writers are alone, and the queue is kept (scenario 14).
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use leasehold_client::{Guard, Owner, RwLock, WriteGuard};
+use leasehold_client::{Budget, Client, Guard, Owner, RwLock, WriteGuard};
 use leasehold_core::{Error, Kind};
 use tokio::task::{JoinSet, yield_now};
 
@@ -164,6 +165,20 @@ pub async fn a_downgrade_does_not_let_later_readers_pass_a_queued_writer(stage: 
     guard.release().await.expect("a release");
     granted(writing).await.into_guard().release().await.expect("a release");
     granted(late).await.release().await.expect("a release");
+}
+
+/// A client that has to ask the store whether others wait is not told so of others that read, and lets its next reader in beside the first.
+pub async fn a_reader_joins_those_of_its_client_while_another_client_reads(stage: Arc<Stage>) {
+    // Every claim asks.
+    let budget = Budget { handovers: 1_000_000, time: Duration::from_nanos(1) };
+    let a = stage.open(Client::builder().label("a").local_queue(budget)).await.rwlock("x");
+    let b = stage.client("b").await.rwlock("x");
+    let first = read(&a).await;
+    let other = read(&b).await;
+    let second = soon("a reader beside readers", a.read()).await.expect("a read lock");
+    for guard in [first, other, second] {
+        guard.release().await.expect("a release");
+    }
 }
 
 /// What is left of a downgraded hold does not make the next writer a reader.

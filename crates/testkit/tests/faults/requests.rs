@@ -188,7 +188,7 @@ fn one_failed_renewal_loses_nothing() {
 #[test]
 fn a_failed_renewal_is_repeated_before_the_next_tick() {
     on_a_faulty_store(|scene| async move {
-        let tick = Duration::from_secs(1);
+        let tick = Duration::from_secs(2);
         let client = scene.weak(with_lease().default_lease(tick * 3)).await;
         let guard = lock(&client.mutex("x")).await;
         for fault in [Fault::ErrorBefore, Fault::ErrorAfter] {

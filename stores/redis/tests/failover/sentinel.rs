@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_client::{Client, Lost};
 use leasehold_core::{Fence, Kind};
 use leasehold_testkit::servers::Sentinels;
-use leasehold_testkit::wait::{not_yet, soon};
+use leasehold_testkit::wait::{eventually, not_yet, soon};
 
 use crate::common::play::{connect, fresh_url, granted, lock, release, waiter};
 use crate::load::{LEASE, Load, Outcome};
@@ -183,7 +183,9 @@ fn with_replicas_demanded_there_is_no_grant_that_can_be_lost() {
     let url = fresh_url(&set.url(), "replicas-timeout=200ms");
     let builder = || Client::builder().default_lease(LEASE).retry_for(Duration::from_millis(300));
     let a = runtime.block_on(connect(&url, builder()));
-    runtime.block_on(async { release(lock(&a.mutex("x")).await).await });
+    // On a machine that stalls a replica may need longer than this client waits.
+    let first = runtime.block_on(eventually("a lock that replicas have", || a.mutex("x").lock()));
+    runtime.block_on(release(first));
     let mut outcome = None;
     let old = lose_what_comes(&set, || outcome = Some(runtime.block_on(a.mutex("x").lock())));
     let error = outcome.expect("an outcome").expect_err("no replica has it");

@@ -108,16 +108,17 @@ fn a_server_out_of_memory_refuses_claims_and_takes_releases() {
     let server = Redis::start(RedisOptions::new().line("maxmemory-policy noeviction"));
     let url = fresh_url(&server.url(), "");
     on(server, &url.clone(), |stage, server| async move {
-        let lease = Duration::from_millis(1500);
-        let impatient = || Client::builder().default_lease(lease).retry_for(Duration::from_millis(300));
-        let (a, b) = (connect(&url, impatient()).await, connect(&url, impatient()).await);
+        let lease = Duration::from_secs(3);
+        let builder = || Client::builder().default_lease(lease);
+        let (a, b) = (connect(&url, builder()).await, connect(&url, builder()).await);
+        let impatient = connect(&url, builder().retry_for(Duration::from_secs(1))).await;
         let alone = lock(&a.mutex("alone")).await;
         let guard = lock(&a.mutex("x")).await;
         let waiting = waiter(&b.mutex("x"));
         stage.waiters("x", 1).await;
         let permits = a.semaphore("s", 2).acquire(1).await.expect("a permit");
         server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-        let error = soon("the error", b.mutex("other").lock()).await.expect_err("there is no memory");
+        let error = soon("the error", impatient.mutex("other").lock()).await.expect_err("there is no memory");
         assert!(error.to_string().contains("out of memory"), "{error}");
         assert!(error.to_string().contains("maxmemory"), "it says what can be done: {error}");
         // What is held is renewed, handed over, looked at and given back.

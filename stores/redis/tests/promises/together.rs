@@ -153,7 +153,7 @@ fn a_server_out_of_memory_refuses_each_claim_and_takes_each_release() {
     let server = Redis::start(RedisOptions::new().line("maxmemory-policy noeviction"));
     let url = fresh_url(&server.url(), "");
     on(server, &url.clone(), |stage, server| async move {
-        let client = connect(&url, patient().retry_for(Duration::from_millis(300))).await;
+        let client = connect(&url, patient().retry_for(Duration::from_secs(2))).await;
         release_all(lock_all(&client).await).await;
         let guards = lock_all(&client).await;
         server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
