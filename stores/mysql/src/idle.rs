@@ -19,8 +19,10 @@ struct Place {
     mark: u64,
     /// Whether the lock was left idle.
     idle: bool,
-    /// The entry that took it last in one statement, and how.
+    /// The entry that took it last in one statement, and how; not where others take it too.
     last: Option<(EntryId, Terms)>,
+    /// Others take it too, as was once found: it is not worth trying whether it is as this session left it.
+    shared: bool,
 }
 
 /// What stays in the row of a lock that one entry after the other takes.
@@ -64,21 +66,24 @@ impl Idle {
     /// An entry has taken it, in one statement.
     pub(crate) fn taken(&self, name: &Name, id: EntryId, terms: Terms) {
         let (mut place, mark) = self.place(name);
-        *place = Place { mark, idle: false, last: Some((id, terms)) };
+        let shared = place.mark == mark && place.shared;
+        *place = Place { mark, idle: false, last: (!shared).then_some((id, terms)), shared };
     }
 
     /// An entry has left it idle.
     pub(crate) fn note(&self, name: &Name, id: EntryId) {
         let (mut place, mark) = self.place(name);
         let last = place.last.filter(|(last, _)| place.mark == mark && *last == id);
-        *place = Place { mark, idle: true, last };
+        let shared = place.mark == mark && place.shared;
+        *place = Place { mark, idle: true, last, shared };
     }
 
+    /// It was not as it was left: others take it too.
     pub(crate) fn forget(&self, name: &Name) {
         let (mut place, mark) = self.place(name);
         // Another name may have come meanwhile.
         if place.mark == mark {
-            *place = Place::default();
+            *place = Place { mark, idle: false, last: None, shared: true };
         }
     }
 }
@@ -114,5 +119,20 @@ mod tests {
         idle.taken(&name, EntryId(2), TERMS);
         idle.note(&name, EntryId(3));
         assert_eq!(idle.left(&name), Some(Left::Somehow));
+    }
+
+    #[test]
+    fn where_others_take_it_too_nobody_tries_whether_it_is_as_it_was_left() {
+        let idle = Idle::default();
+        let name = Name::new("one").unwrap();
+        idle.taken(&name, EntryId(1), TERMS);
+        idle.note(&name, EntryId(1));
+        idle.forget(&name);
+        assert_eq!(idle.left(&name), None);
+        for id in [EntryId(2), EntryId(3)] {
+            idle.taken(&name, id, TERMS);
+            idle.note(&name, id);
+            assert_eq!(idle.left(&name), Some(Left::Somehow));
+        }
     }
 }

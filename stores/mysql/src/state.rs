@@ -301,7 +301,7 @@ impl Backend for State {
                 self.idle.taken(&entering.name, id, terms);
                 return Ok(Some(Token(entered.id)));
             }
-            // Somebody else has it, or its row was removed. It counts as idle when it is left so once more.
+            // Somebody else has it or had it, or its row was removed. It counts as idle when it is left so once more.
             self.idle.forget(&entering.name);
         }
         let values = common(vec![name, version, limit, lease.clone()]);
