@@ -42,6 +42,20 @@ pub(crate) fn value(cell: &Cell) -> Value {
     }
 }
 
+/// A statement that can't be prepared, with its values in their places. It has no question marks but those.
+pub(crate) fn written_out(statement: &str, values: &[Value]) -> String {
+    let mut parts = statement.split('?');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for (value, part) in values.iter().zip(parts) {
+        text += &match value {
+            Value::Bytes(value) => bytes(value),
+            other => other.as_sql(true),
+        };
+        text += part;
+    }
+    text
+}
+
 /// What one statement did or found.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
@@ -88,4 +102,16 @@ pub(crate) fn string(row: &[Value], at: usize) -> Result<String> {
 
 fn odd() -> leasehold_core::Error {
     unreadable("the lock tables hold something else")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_written_where_their_marks_are() {
+        let values = [Value::UInt(7), Value::Bytes(b"a'?".to_vec()), Value::NULL];
+        let text = written_out("SET a = ?, b = ? WHERE c = ? AND d", &values);
+        assert_eq!(text, "SET a = 7, b = x'61273f' WHERE c = NULL AND d");
+    }
 }

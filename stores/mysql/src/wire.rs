@@ -21,6 +21,9 @@ use crate::trouble::{Trouble, judge, other_schema};
 /// How often a text is tried again that others made the database roll back.
 const TRIES: u32 = 50;
 
+/// `ER_MAX_PREPARED_STMT_COUNT_REACHED`.
+const TOO_MANY_PREPARED: u16 = 1461;
+
 /// What is asked of a connection.
 #[derive(Debug)]
 pub(crate) enum Text {
@@ -261,11 +264,17 @@ impl Line {
         let known = self.known.iter().find(|(known, _)| Arc::ptr_eq(known, text));
         let statement = match known {
             Some((_, statement)) => statement.clone(),
-            None => {
-                let statement = self.conn.prep(&**text).await?;
-                self.known.push((text.clone(), statement.clone()));
-                statement
-            }
+            None => match self.conn.prep(&**text).await {
+                Ok(statement) => {
+                    self.known.push((text.clone(), statement.clone()));
+                    statement
+                }
+                // All clients together have as many as the server allows.
+                Err(mysql_async::Error::Server(e)) if e.code == TOO_MANY_PREPARED => {
+                    return play(&mut self.conn, &sql::written_out(text, &values)).await;
+                }
+                Err(e) => return Err(e),
+            },
         };
         let mut outcomes = Vec::with_capacity(1);
         let result = self.conn.exec_iter(statement, Params::Positional(values)).await?;
