@@ -184,7 +184,8 @@ fn with_replicas_demanded_there_is_no_grant_that_can_be_lost() {
     let builder = || Client::builder().default_lease(LEASE).retry_for(Duration::from_millis(300));
     let a = runtime.block_on(connect(&url, builder()));
     // On a machine that stalls a replica may need longer than this client waits.
-    let first = runtime.block_on(eventually("a lock that replicas have", || a.mutex("x").lock()));
+    let mutex = a.mutex("x");
+    let first = runtime.block_on(eventually("a lock that replicas have", || mutex.lock()));
     runtime.block_on(release(first));
     let mut outcome = None;
     let old = lose_what_comes(&set, || outcome = Some(runtime.block_on(a.mutex("x").lock())));
