@@ -14,6 +14,7 @@
 //! - `state`: the statements that read and write a lock.
 //! - `sql`: values as they are written in statements, and what comes back.
 //! - `idle`: which locks were left idle, as far as is known.
+//! - `unwatched`: until when it is known that nobody watches.
 //! - `wake`: the doorbell.
 //! - `mailbox`: what was left for a session.
 //! - `transaction`: locks that end with the user's own transaction.

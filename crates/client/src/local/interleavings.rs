@@ -12,7 +12,6 @@ use leasehold_core::queue::{Effects, Now, Policy, Queue};
 use leasehold_core::store::{Joined, Left, News, Renewal};
 use leasehold_core::traits::Death;
 use leasehold_core::{Clock, EntryId, Label, Lease, Name, SessionId, Tick, Token, Want};
-
 use shuttle::thread::JoinHandle;
 
 use super::lane::{Enter, Released};
@@ -134,7 +133,7 @@ impl World {
                     self.carry_out(client, visit.actions);
                     continue;
                 }
-                // This store answers at once, so no request is ever lent to a task.
+                // No request is lent to a task here: an answer that comes late is a thread of its own.
                 Action::GoOn(..) => continue,
                 Action::Disown(_, id) => {
                     if self.tables[client].disown(&name(), id) {

@@ -35,14 +35,12 @@ impl Leaving {
     /// There is news of an entry that nobody here knows. `true` if the caller has to leave it; `false` if that is being done, and
     /// will be done once more.
     pub(crate) fn disown(&mut self, id: EntryId) -> bool {
-        match self.0.iter_mut().find(|one| one.id == id) {
-            Some(one) => one.again = true,
-            None => {
-                self.begin(id);
-                return true;
-            }
+        if let Some(one) = self.0.iter_mut().find(|one| one.id == id) {
+            one.again = true;
+            return false;
         }
-        false
+        self.begin(id);
+        true
     }
 
     /// Its `leave` was answered. Tells whether it must be left once more.
