@@ -7,12 +7,15 @@
 //!
 //! - `supervisor`: the task.
 //! - `pulse`: how it learns that calls are not answered.
+//! - `source`: what answers come from, and how callers learn that none will come any more.
 
 mod pulse;
+mod source;
 mod supervisor;
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
@@ -28,6 +31,7 @@ use super::task::Task;
 use super::trouble::{self, Verdict};
 use crate::config::{Address, Server};
 use pulse::Pulse;
+pub(crate) use source::Source;
 use supervisor::Supervisor;
 
 /// How long a call waits for a connection. A restart takes less; who waits longer had better be told.
@@ -59,30 +63,6 @@ enum State {
 struct Up {
     conn: MultiplexedConnection,
     source: Arc<Source>,
-}
-
-/// What answers came from.
-#[derive(Debug)]
-pub(crate) struct Source {
-    /// Where the connection goes.
-    pub(crate) address: Address,
-    /// Counts the connections of a link, from 1.
-    pub(crate) generation: u64,
-    /// The server's process, if our user may know it.
-    process: Option<String>,
-    /// A caller found the connection closed, maybe before the supervisor did: nobody else tries it.
-    dead: AtomicBool,
-}
-
-impl Source {
-    fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Relaxed)
-    }
-
-    /// Whether both are connections to the same server, as far as can be known.
-    pub(crate) fn is_same_server(&self, other: &Source) -> bool {
-        self.address == other.address && self.process == other.process
-    }
 }
 
 /// What callers say to the supervisor.
@@ -151,8 +131,15 @@ impl Link {
     /// there is no connection; then nothing was sent.
     pub(crate) async fn quick(&self, call: &Call) -> Option<Outcome> {
         let mut up = self.up_now()?;
+        let source = up.source.clone();
+        let end = source.end()?;
         let _waiting = self.signals.pulse.begin();
-        Some(match up.conn.send_packed_command(&call.cmd).await {
+        let answer = tokio::select! {
+            biased;
+            answer = up.conn.send_packed_command(&call.cmd) => answer,
+            () = end => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+        };
+        Some(match answer {
             Ok(value) => Ok(up.read(value)),
             Err(e) => Err(self.lost(&up, &e)),
         })
@@ -224,7 +211,7 @@ impl Link {
     fn lost(&self, up: &Up, e: &RedisError) -> Error {
         self.signals.doubted.notify_one();
         if !e.is_timeout() {
-            up.source.dead.store(true, Ordering::Relaxed);
+            up.source.die();
         }
         match &*self.state.borrow() {
             State::Down(why) if !e.is_timeout() => trouble::on_the_way(why.what(), e),

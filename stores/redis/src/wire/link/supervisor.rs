@@ -1,7 +1,7 @@
 //! The task that keeps a connection up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
@@ -55,6 +55,7 @@ impl Supervisor {
                     // Before the connection is closed: whoever waits for an answer on it is told why.
                     let why = Error::new(Kind::Unavailable, why).retry(Retry::Later);
                     self.tell.send_replace(State::Down(why));
+                    up.source.die();
                     if since.elapsed() > GOOD {
                         backoff.reset();
                     }
@@ -83,7 +84,7 @@ impl Supervisor {
         let process = check::greet(&mut dialed.conn, &server, self.target.expected(), deadline).await?;
         self.generation += 1;
         let (address, generation) = (server.address.clone(), self.generation);
-        let source = Source { address, generation, process, dead: AtomicBool::new(false) };
+        let source = Source::new(address, generation, process);
         Ok((Up { conn, source: Arc::new(source) }, dialed.driver))
     }
 
