@@ -1,9 +1,11 @@
 //! How commands are run and how their failure is told.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Write};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// What a task returns: nothing, or a sentence that says what went wrong and what to do.
@@ -79,20 +81,34 @@ impl Cmd {
         if status.success() { Ok(()) } else { Err(format!("`{shown}` failed ({status})")) }
     }
 
-    /// Runs it, passes its standard output on line by line, and lets `see` look at each line.
-    pub(crate) fn run_seeing(mut self, mut see: impl FnMut(&str)) -> Done {
+    /// Runs it, passes its standard output on line by line, and lets `see` look at each line. If there is no line for as
+    /// long as `silence`, whatever it has started then hangs, and is killed: the command goes on with the rest, and has failed.
+    pub(crate) fn run_seeing(mut self, silence: Duration, mut see: impl FnMut(&str)) -> Done {
         let shown = self.show();
         let start = |e: std::io::Error| format!("`{shown}` could not be started: {e}");
         let mut child = self.0.stdout(Stdio::piped()).spawn().map_err(start)?;
-        let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
-        let (mut line, mut out) = (Vec::new(), std::io::stdout());
-        while lines.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-            // Whoever reads our output may have gone away; the tests go on all the same.
-            let _ = out.write_all(&line).and_then(|()| out.flush());
-            see(&String::from_utf8_lossy(&line));
-            line.clear();
+        let lines = lines_of(child.stdout.take().expect("it is piped"));
+        let mut hung = Vec::new();
+        loop {
+            match lines.recv_timeout(silence) {
+                Ok(line) => {
+                    // Whoever reads our output may have gone away; the tests go on all the same.
+                    let mut out = std::io::stdout();
+                    let _ = out.write_all(&line).and_then(|()| out.flush());
+                    see(&String::from_utf8_lossy(&line));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let killed = kill_what_it_started(child.id());
+                    eprintln!("xtask: no line for {} s, killed: {}", silence.as_secs(), killed.join(", "));
+                    hung.extend(killed);
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
         }
         let status = child.wait().map_err(|e| format!("`{shown}`: {e}"))?;
+        if !hung.is_empty() {
+            return Err(format!("`{shown}` hung and was killed: {}", hung.join(", ")));
+        }
         if status.success() { Ok(()) } else { Err(format!("`{shown}` failed ({status})")) }
     }
 
@@ -131,6 +147,39 @@ impl Cmd {
     }
 }
 
+/// The lines of a stream, as they come.
+fn lines_of(stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (put, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut stream = BufReader::new(stream);
+        let mut line = Vec::new();
+        while stream.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            if put.send(std::mem::take(&mut line)).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Kills the children of a process, and gives their names. Their own children are left: a test's servers end with the test.
+fn kill_what_it_started(parent: u32) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let children: Vec<String> =
+        children.flat_map(|ids| ids.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let name = |id: &String| {
+        let command = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let program = command.split(|byte| *byte == 0).next().unwrap_or_default();
+        format!("{} ({id})", String::from_utf8_lossy(program))
+    };
+    let names = children.iter().map(name).collect();
+    if !children.is_empty() {
+        let _ = Command::new("kill").arg("-KILL").args(&children).status();
+    }
+    names
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,7 +199,20 @@ mod tests {
     #[test]
     fn lines_are_passed_on_and_seen() {
         let mut seen = String::new();
-        Cmd::new("sh").args(["-c", "echo one; echo two"]).run_seeing(|line| seen.push_str(line)).unwrap();
+        let long = Duration::from_secs(30);
+        Cmd::new("sh")
+            .args(["-c", "echo one; echo two"])
+            .run_seeing(long, |line| seen.push_str(line))
+            .unwrap();
+        assert_eq!(seen, "one\ntwo\n");
+    }
+
+    #[test]
+    fn what_hangs_is_killed_and_named_and_the_rest_goes_on() {
+        let mut seen = String::new();
+        let hangs = Cmd::new("sh").args(["-c", "echo one; sleep 3600; echo two"]);
+        let told = hangs.run_seeing(Duration::from_millis(300), |line| seen.push_str(line)).unwrap_err();
+        assert!(told.contains("hung and was killed: sleep ("), "{told}");
         assert_eq!(seen, "one\ntwo\n");
     }
 

@@ -6,6 +6,10 @@ use std::time::{Duration, Instant};
 use crate::sh::{self, Cmd, Done};
 use crate::tools;
 
+/// How long tests may print nothing, which is many times longer than the longest takes: a program that is silent for so long
+/// hangs. It is killed, its last lines say which tests it was in, and the others run.
+const SILENCE: Duration = Duration::from_secs(10 * 60);
+
 /// Runs the tests, or those whose name contains `filter`.
 pub(crate) fn run(filter: Option<&str>) -> Done {
     tools::ensure(tools::FOR_TESTS)?;
@@ -26,9 +30,18 @@ pub(crate) fn run(filter: Option<&str>) -> Done {
 ///
 /// Most tests wait for a server, or for the end of a lease: more of them than there are cores run at once.
 fn unit_and_doc_tests(filter: Option<&str>, sum: &mut Sum) -> Done {
-    let cargo = Cmd::cargo_with_all_signals().args(["test", "--workspace", "--no-fail-fast"]).args(filter);
     let threads = std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| at_once().to_string());
-    cargo.env("RUST_TEST_THREADS", threads).run_seeing(|line| sum.see(line))
+    let cargo = || {
+        let test = ["test", "--workspace", "--no-fail-fast"];
+        Cmd::cargo_with_all_signals().args(test).args(filter).env("RUST_TEST_THREADS", &threads)
+    };
+    build_and_run(cargo, sum)
+}
+
+/// Builds first, however long that takes; only what runs can hang.
+fn build_and_run(cargo: impl Fn() -> Cmd, sum: &mut Sum) -> Done {
+    cargo().args(["--no-run"]).run()?;
+    cargo().run_seeing(SILENCE, |line| sum.see(line))
 }
 
 /// How many tests run at once.
@@ -40,18 +53,20 @@ fn at_once() -> usize {
 fn zookeeper_tls_tests(filter: Option<&str>, sum: &mut Sum) -> Done {
     // With the whole workspace, whatever it has in common with the tests before is not built again.
     let tls = ["test", "--workspace", "--features", "leasehold-zookeeper/tls", "--test", "tls"];
-    Cmd::cargo().args(tls).args(filter).run_seeing(|line| sum.see(line))
+    build_and_run(|| Cmd::cargo().args(tls).args(filter), sum)
 }
 
 /// The local queue and the hand-over of guards in thousands of interleavings. The flag swaps the client's mutexes for
 /// the checker's, so it is a build of its own, in a folder of its own.
 fn shuttle_tests(filter: Option<&str>, sum: &mut Sum) -> Done {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    Cmd::cargo()
-        .args(["test", "--package", "leasehold-client", "--lib", filter.unwrap_or("interleavings")])
-        .env("RUSTFLAGS", format!("{flags} --cfg shuttle").trim())
-        .env("CARGO_TARGET_DIR", sh::target_dir().join("shuttle"))
-        .run_seeing(|line| sum.see(line))
+    let cargo = || {
+        Cmd::cargo()
+            .args(["test", "--package", "leasehold-client", "--lib", filter.unwrap_or("interleavings")])
+            .env("RUSTFLAGS", format!("{flags} --cfg shuttle").trim())
+            .env("CARGO_TARGET_DIR", sh::target_dir().join("shuttle"))
+    };
+    build_and_run(cargo, sum)
 }
 
 /// The examples assert what they tell, so running them is a test. They were built with the tests.
