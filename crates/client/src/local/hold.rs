@@ -14,7 +14,8 @@ use super::{drift, longest_nap};
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) id: EntryId,
-    /// The moment after which somebody else may hold: local and pessimistic.
+    /// The moment after which somebody else may hold: local and pessimistic. With [`OVER`] in it once it was seen to be over: a loss that
+    /// somebody knows of is final, whatever the store answers later.
     valid_until: AtomicU64,
     /// 0 while it is good; else how it ended.
     ended: AtomicU8,
@@ -27,6 +28,13 @@ pub(crate) struct Hold {
 
 const GOOD: u8 = 0;
 const RELEASED: u8 = 1;
+
+/// A moment that was seen to be over. No clock gets so far, and [`Tick::NEVER`], which has all bits, is never over.
+const OVER: u64 = 1 << 63;
+
+fn is_over(until: u64) -> bool {
+    until & OVER != 0 && until != Tick::NEVER.0
+}
 
 impl Hold {
     pub(crate) fn new(id: EntryId, grant: Grant, asked: Tick) -> Self {
@@ -41,18 +49,30 @@ impl Hold {
     }
 
     pub(crate) fn valid_until(&self) -> Tick {
-        Tick(self.valid_until.load(Ordering::SeqCst))
+        let until = self.valid_until.load(Ordering::SeqCst);
+        Tick(if is_over(until) { until & !OVER } else { until })
     }
 
     /// Whether the lock is certainly held at this moment.
     pub(crate) fn is_good(&self, now: Tick) -> bool {
-        self.ended.load(Ordering::SeqCst) == GOOD && now < self.valid_until()
+        self.ended.load(Ordering::SeqCst) == GOOD && !self.is_over(now)
     }
 
-    /// The store renewed it. Never shortens: of two answers the one asked for later says more.
+    /// Whether its time is over. Whoever is told so can rely on it: it stays so.
+    fn is_over(&self, now: Tick) -> bool {
+        let ends = |until: u64| (until & OVER == 0 && until <= now.0).then_some(until | OVER);
+        match self.valid_until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, ends) {
+            Ok(_) => true,
+            Err(until) => is_over(until),
+        }
+    }
+
+    /// The store renewed it. Never shortens: of two answers the one asked for later says more. Nothing is renewed of which somebody knows
+    /// that it is over.
     pub(crate) fn extend(&self, grant: Grant, asked: Tick) {
         let until = valid_until(grant, asked).0;
-        if self.valid_until.fetch_max(until, Ordering::SeqCst) < until {
+        let later = |old: u64| (!is_over(old) && old < until).then_some(until);
+        if self.valid_until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later).is_ok() {
             self.changed.notify_waiters();
         }
     }
@@ -110,7 +130,7 @@ impl Hold {
     /// Why it was lost, if it was: also by the clock alone.
     pub(crate) fn lost_by(&self, now: Tick) -> Option<Lost> {
         match self.ended.load(Ordering::SeqCst) {
-            GOOD if now >= self.valid_until() => Some(Lost::Expired),
+            GOOD if self.is_over(now) => Some(Lost::Expired),
             GOOD | RELEASED => None,
             code => Some(reason(code)),
         }
@@ -162,5 +182,39 @@ fn reason(code: u8) -> Lost {
         3 => Lost::Revoked,
         4 => Lost::SessionGone,
         _ => Lost::Wiped,
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use leasehold_core::{Token, TokenBlock};
+
+    use super::*;
+
+    fn grant(term: Term) -> Grant {
+        let tokens = TokenBlock { first: Token(1), len: 1 };
+        Grant { tokens, term, started: true, contended: false, release_requested: false }
+    }
+
+    #[test]
+    fn a_loss_that_somebody_knows_of_is_final() {
+        let (start, second) = (Tick(1_000), grant(Term::For(Duration::from_secs(1))));
+        let hold = Hold::new(EntryId(1), second, start);
+        let end = hold.valid_until();
+        // Nobody has looked: an answer that comes late is welcome.
+        hold.extend(second, end);
+        assert!(hold.is_good(end));
+        let end = hold.valid_until();
+        assert_eq!(hold.lost_by(end), Some(Lost::Expired));
+        hold.extend(second, end);
+        assert!(!hold.is_good(start), "it was told that it is lost");
+        assert_eq!((hold.lost_by(start), hold.valid_until()), (Some(Lost::Expired), end));
+    }
+
+    #[test]
+    fn what_has_no_end_is_never_over() {
+        let hold = Hold::new(EntryId(1), grant(Term::Open), Tick(0));
+        assert!(hold.is_good(Tick(u64::MAX - 1)) && hold.is_good(Tick::NEVER));
+        assert_eq!(hold.valid_until(), Tick::NEVER);
     }
 }

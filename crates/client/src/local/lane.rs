@@ -214,6 +214,8 @@ impl Lane {
             Stage::Held(held) if held.hold.id == id => {
                 if let Some(asked) = asked {
                     held.renewed(&self.terms.lease, grant, asked, scene);
+                    // It may come too late: a guard that was told of its end stays lost.
+                    self.notice_the_end(scene);
                     self.after_refresh(grant, scene);
                     if grant.release_requested {
                         self.release_requested(id, scene);

@@ -415,3 +415,54 @@ impl Shard {
         wakers.wake();
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold_core::store::Term;
+    use leasehold_core::traits::Death;
+    use leasehold_core::{Lease, Token, TokenBlock};
+
+    use super::*;
+    use crate::budget::Budget;
+
+    const LEASE: Duration = Duration::from_secs(3);
+
+    fn grant(first: u64) -> Grant {
+        let tokens = TokenBlock { first: Token(first), len: 8 };
+        Grant { tokens, term: Term::For(LEASE), started: true, contended: true, release_requested: false }
+    }
+
+    #[test]
+    fn a_renewal_that_is_answered_after_the_loss_was_told_does_not_keep_the_lock_from_others() {
+        let clock = Clock::manual();
+        let rules =
+            Rules { lease: LEASE, budget: Budget::default(), retry_for: LEASE, death: Death::LeaseEnd };
+        let table = Table::new(rules, clock, SessionId(1));
+        let key = LaneKey { name: Name::new("n").unwrap(), kind: LaneKind::Queue };
+        let terms = Terms { lease: Lease::Kept(LEASE), barges: false };
+        let start = table.clock.now();
+        let Enter::First(request) = table.enter(&key, Want::Exclusive, terms, false, start).answer else {
+            panic!("nobody else is there")
+        };
+        let id = request.id;
+        let visit = table.held_at_once(&key, id, grant(1), start).expect("the lane");
+        let handed = visit.answer.expect("a grant that is good");
+        let Enter::Wait(_next) = table.enter(&key, Want::Exclusive, terms, false, start).answer else {
+            panic!("somebody holds it")
+        };
+        table.clock.advance(LEASE / 3);
+        let asked = table.clock.now();
+        table.clock.advance(LEASE);
+        let now = table.clock.now();
+        assert_eq!(handed.hold.lost_by(now), Some(Lost::Expired));
+        let actions = table.renewed(&key, id, Ok(Renewed::Held(grant(1))), asked).actions;
+        assert!(!handed.hold.is_good(now));
+        // The entry goes, and whoever waits here asks for another one.
+        assert!(
+            matches!(&actions[..], [Action::Bury(_, gone, _), Action::Join(_, ask)] if *gone == id && ask.id != id),
+            "{actions:?}"
+        );
+    }
+}
