@@ -5,6 +5,7 @@
 //! - [`pairs`]: free names, by one task and by 64.
 //! - [`one_name`]: one name that many tasks want, in one process and in four.
 //! - [`hand_off`]: from one process to another.
+//! - [`network`]: a way to the server that takes time.
 //! - [`message`]: what a hand-off can't be faster than.
 //! - [`kept`]: the renewal of 100,000 held locks.
 
@@ -12,6 +13,7 @@ mod floor;
 mod hand_off;
 mod kept;
 pub(crate) mod message;
+mod network;
 mod one_name;
 mod pairs;
 

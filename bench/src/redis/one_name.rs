@@ -17,7 +17,7 @@ pub(crate) fn run(report: &mut Report, server: &Redis) -> Done {
     let client = runtime.block_on(leasehold::connect(&server.url()))?;
     let (mut round_trips, mut pairs) = (Vec::new(), Vec::new());
     for _ in 0..report.rounds() {
-        round_trips.push(floor::round_trip(server, report.work(20_000))?);
+        round_trips.push(floor::round_trip(server, server.port(), report.work(20_000))?);
         pairs.push(length.as_nanos() as f64 / contend(&runtime, &client, 64, length)? as f64);
     }
     runtime.block_on(client.close())?;
