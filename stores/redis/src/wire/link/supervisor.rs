@@ -102,6 +102,10 @@ impl Supervisor {
             if self.signals.unwanted.load(Ordering::Relaxed) == *generation {
                 return ended(address, "was left: it is no longer what we want");
             }
+            if up.source.is_dead() {
+                // Nobody uses it any more, so whether it answers us does not matter.
+                return ended(address, "was lost");
+            }
             match self.answers(up).await {
                 Ok(()) => {}
                 Err(e) if e.is_timeout() => return unanswered(address),
