@@ -277,16 +277,7 @@ impl Backend for State {
                     sql::value(&cells[at])
                 };
                 let (entry, wake, want) = (cell("entry"), cell("wake"), cell("want"));
-                let values = vec![
-                    version.clone(),
-                    lease.clone(),
-                    entry,
-                    lease.clone(),
-                    wake,
-                    name.clone(),
-                    last,
-                    want,
-                ];
+                let values = vec![version.clone(), entry, lease.clone(), wake, name.clone(), last, want];
                 Some((&self.follow, values))
             }
             Some(_) => {
@@ -557,20 +548,21 @@ fn enter(locks: &str, unwatched: &str, retention: u64) -> String {
 /// condition, and the same is written. Its values: a version, a limit, the lease, what [`in_enter`] leaves open, and the name.
 fn enter_again(locks: &str, unwatched: &str, retention: u64) -> String {
     let more = (BLOCK - 1).to_string();
-    // From left to right, and each sees what those before it set.
+    // From left to right, and each sees what those before it set: the time is computed once.
     let mut updated = vec![
+        format!("since = {NOW}"),
         "version = ?".to_owned(),
         "permit_limit = ?".to_owned(),
         "line = 1".to_owned(),
-        format!("keep = {NOW} + ? + {retention}"),
-        format!("token = LAST_INSERT_ID(GREATEST(last + 1, {NOW}))"),
+        format!("keep = since + ? + {retention}"),
+        "token = LAST_INSERT_ID(GREATEST(last + 1, since))".to_owned(),
         "block = token".to_owned(),
         format!("block_end = token + {more}"),
         "last = block_end".to_owned(),
     ];
-    for (column, _) in COLUMNS.iter().filter(|(column, _)| !["token", "block", "block_end"].contains(column))
-    {
-        updated.push(format!("{column} = {}", in_enter(column).unwrap_or("?").replace("@now", NOW)));
+    let others = COLUMNS.map(|(column, _)| column).into_iter();
+    for column in others.filter(|column| !["since", "token", "block", "block_end"].contains(column)) {
+        updated.push(format!("{column} = {}", in_enter(column).unwrap_or("?").replace("@now", "since")));
     }
     format!(
         "UPDATE {locks} SET {} WHERE name = ? AND (entry IS NULL OR state = '{FREED}') AND rest = 0 AND {unwatched}",
@@ -580,14 +572,14 @@ fn enter_again(locks: &str, unwatched: &str, retention: u64) -> String {
 
 /// The same for a lock that an entry of the same session took, on the same terms and in one statement, and left: what is in its row because of the
 /// session and the terms is there, and only the rest is written. Of an entry only what it wants can change (by a downgrade), so that
-/// is asked for. Its values: a version, the lease, the entry, the lease, how the session is told, the name, the entry before, and what is wanted.
+/// is asked for. Its values: a version, the entry, the lease, how the session is told, the name, the entry before, and what is wanted.
 fn follow(locks: &str, unwatched: &str, retention: u64) -> String {
     let more = BLOCK - 1;
-    // From left to right, and each sees what those before it set.
+    // From left to right, and each sees what those before it set: the time is computed once.
     format!(
-        "UPDATE {locks} SET version = ?, keep = {NOW} + ? + {retention}, token = LAST_INSERT_ID(GREATEST(last + 1, {NOW})), \
-         block = token, block_end = token + {more}, last = block_end, entry = ?, state = 'holds', ends = {NOW} + ?, \
-         since = {NOW}, held_since = {NOW}, asked = 0, wake = ? \
+        "UPDATE {locks} SET since = {NOW}, version = ?, token = LAST_INSERT_ID(GREATEST(last + 1, since)), block = token, \
+         block_end = token + {more}, last = block_end, entry = ?, state = 'holds', ends = since + ?, keep = ends + {retention}, \
+         held_since = since, asked = 0, wake = ? \
          WHERE name = ? AND entry = ? AND state = '{FREED}' AND want = ? AND rest = 0 AND {unwatched}"
     )
 }
