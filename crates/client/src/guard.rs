@@ -160,7 +160,8 @@ impl Guard {
         Some(self.held().hold.valid_until()).filter(|until| *until != Tick::NEVER)
     }
 
-    /// Resolves with the reason when the lock is lost, and never while it is held.
+    /// Resolves with the reason when the lock is lost, and never while it is held. A loss is final: a guard that has said so once, here or by
+    /// [`is_held`](Guard::is_held), is never held again.
     ///
     /// # Cancel safety
     ///
