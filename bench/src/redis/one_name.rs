@@ -14,19 +14,19 @@ pub(crate) fn run(report: &mut Report, server: &Redis) -> Done {
     report.section("redis: one name that all want");
     let length = Duration::from_millis(report.work(2_000) as u64);
     let one = Builder::new_current_thread().enable_all().build()?;
-    let (trip, pair) = compare(report, server, &one, length)?;
-    report.line("a round trip (EVALSHA, one at a time)", time(trip), "");
-    report.line("64 tasks of one process, one thread", time(pair), "a pair");
-    let name = "redis: one name, 64 tasks, pairs in a round trip";
-    report.target(name, trip / pair, "×", Target::AtLeast(20.0), "");
-    let beside = |what: &str, pair: f64| {
-        report.line(what, time(pair), format!("a pair; {:.1} in a round trip", trip / pair));
-    };
     let many = Builder::new_multi_thread().enable_all().build()?;
-    let threads = many.metrics().num_workers();
-    beside(&format!("the same, {threads} threads"), compare(report, server, &many, length)?.1);
+    let threads = format!("{} threads", many.metrics().num_workers());
+    let mut trip = 0.0;
+    for (runtime, on) in [(&one, "one thread"), (&many, threads.as_str())] {
+        let pair;
+        (trip, pair) = compare(report, server, runtime, length)?;
+        report.line("a round trip (EVALSHA, one at a time)", time(trip), "");
+        report.line(&format!("64 tasks of one process, {on}"), time(pair), "a pair");
+        let name = format!("redis: one name, 64 tasks, pairs in a round trip, {on}");
+        report.target(&name, trip / pair, "×", Target::AtLeast(20.0), "");
+    }
     let pair = length.as_nanos() as f64 / four_processes(&server.url(), length)? as f64;
-    beside("4 processes of 16 tasks", pair);
+    report.line("4 processes of 16 tasks", time(pair), format!("a pair; {:.1} in a round trip", trip / pair));
     Ok(())
 }
 

@@ -11,17 +11,15 @@ use crate::measure::{Pair, Ratio, Report, Target, median, per_operation, time};
 pub(crate) fn run(report: &mut Report, server: &Redis) -> Done {
     report.section("redis: lock and release of free names, one client");
     let one = Builder::new_current_thread().enable_all().build()?;
-    for (tasks, each) in [(1, 3_000), (64, 1_000)] {
-        let share = compare(report, server, &one, "one thread", tasks, each)?;
-        let name = format!("redis: pairs of the floor, {tasks} in flight");
-        report.target(&name, share.median, "", Target::AtLeast(0.7), share.spread());
-    }
     // redis-benchmark has one thread. More than that want the server's core too, where there are only two.
     let many = Builder::new_multi_thread().enable_all().build()?;
     let threads = format!("{} threads", many.metrics().num_workers());
-    for (tasks, each) in [(1, 3_000), (64, 1_000)] {
-        let share = compare(report, server, &many, &threads, tasks, each)?;
-        report.line("pairs of the floor", format!("{:.2}", share.median), share.spread());
+    for (runtime, on) in [(&one, "one thread"), (&many, threads.as_str())] {
+        for (tasks, each) in [(1, 3_000), (64, 1_000)] {
+            let share = compare(report, server, runtime, on, tasks, each)?;
+            let name = format!("redis: pairs of the floor, {tasks} in flight, {on}");
+            report.target(&name, share.median, "", Target::AtLeast(0.7), share.spread());
+        }
     }
     Ok(())
 }
