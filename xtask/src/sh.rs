@@ -83,6 +83,7 @@ impl Cmd {
 
     /// Runs it, passes its standard output on line by line, and lets `see` look at each line. If there is no line for as
     /// long as `silence`, whatever it has started then hangs, and is killed: the command goes on with the rest, and has failed.
+    /// If it has started nothing, it hangs itself, or is gone and somebody else has its output: then it is over.
     pub(crate) fn run_seeing(mut self, silence: Duration, mut see: impl FnMut(&str)) -> Done {
         let shown = self.show();
         let start = |e: std::io::Error| format!("`{shown}` could not be started: {e}");
@@ -99,6 +100,11 @@ impl Cmd {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let killed = kill_what_it_started(child.id());
+                    if killed.is_empty() {
+                        let _ = child.kill();
+                        hung.push("the command itself".to_owned());
+                        break;
+                    }
                     eprintln!("xtask: no line for {} s, killed: {}", silence.as_secs(), killed.join(", "));
                     hung.extend(killed);
                 }
@@ -214,6 +220,17 @@ mod tests {
         let told = hangs.run_seeing(Duration::from_millis(300), |line| seen.push_str(line)).unwrap_err();
         assert!(told.contains("hung and was killed: sleep ("), "{told}");
         assert_eq!(seen, "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_command_that_hangs_itself_is_over_and_so_is_one_whose_output_somebody_else_has() {
+        for script in ["echo one; exec sleep 3600", "sleep 5 & echo one"] {
+            let mut seen = String::new();
+            let hangs = Cmd::new("sh").args(["-c", script]);
+            let told = hangs.run_seeing(Duration::from_millis(300), |line| seen.push_str(line)).unwrap_err();
+            assert!(told.contains("hung and was killed: the command itself"), "{told}");
+            assert_eq!(seen, "one\n");
+        }
     }
 
     #[test]
