@@ -8,6 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::Done;
 use crate::measure::nanos;
+use crate::processes::SETTLE;
 
 /// The first argument of a process that is started as one of many.
 pub(crate) const CHILD: &str = "one-of-many";
@@ -71,7 +72,7 @@ pub(crate) fn releases(runtime: &Runtime, url: &str, times: usize) -> Done<Vec<f
         for _ in 0..times {
             let guard = client.mutex("alone").lock().await?;
             // In the rhythm of a hand-off: what was asleep wakes slowly.
-            std::thread::sleep(Duration::from_micros(200));
+            std::thread::sleep(SETTLE);
             client.inspect("alone").await?;
             let began = Instant::now();
             guard.release().await?;

@@ -20,8 +20,9 @@ pub(crate) const CHILD: &str = "other-side";
 
 const NAME: &str = "hand-off";
 
-/// How long a process needs at most to take an answer that is on its way.
-const SETTLE: Duration = Duration::from_micros(200);
+/// What passes before a release that is timed, in a hand-off and in what it is compared with: all that were told something have taken it by
+/// then, and sleep.
+pub(crate) const SETTLE: Duration = Duration::from_micros(200);
 
 pub(crate) fn run(report: &mut Report) -> Done {
     report.section("file: between processes");

@@ -15,19 +15,12 @@ use crate::one_name::releases;
 use crate::processes::{our_hand_offs, percentiles};
 
 pub(crate) fn run(report: &mut Report, server: &Redis) -> Done {
-    report.section("redis: hand-off between processes, over a network");
-    let ratio = compare(report, server, network::to(server.address())?)?;
-    let name = "redis: hand-off in round trips of redis-benchmark, over a network, p50";
-    report.target(name, ratio, "×", Target::AtMost(1.3), "");
-    report.section("redis: the same on one machine");
-    let ratio = compare(report, server, server.address())?;
-    let name = "redis: hand-off in round trips of redis-benchmark, on one machine, p50";
-    report.target(name, ratio, "×", Target::AtMost(1.3), "");
-    Ok(())
+    compare(report, server, network::to(server.address())?, "over a network")?;
+    compare(report, server, server.address(), "on one machine")
 }
 
-/// How many round trips a hand-off takes.
-fn compare(report: &Report, server: &Redis, way: SocketAddr) -> Done<f64> {
+fn compare(report: &mut Report, server: &Redis, way: SocketAddr, place: &str) -> Done {
+    report.section(&format!("redis: hand-off between processes, {place}"));
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let url = format!("redis://{way}/");
     let (mut bare, mut trips, mut messages) = (Vec::new(), Vec::new(), Vec::new());
@@ -50,5 +43,7 @@ fn compare(report: &Report, server: &Redis, way: SocketAddr) -> Done<f64> {
     beside("a bare message of a script to a process, p50", &messages);
     let tail = format!("p99 {}", time(median(tails.into_iter())));
     report.line("release to the waiter's return, p50", time(median(hand_offs.iter().copied())), tail);
-    Ok(ratio(&bare))
+    let name = format!("redis: hand-off in round trips of redis-benchmark, {place}, p50");
+    report.target(&name, ratio(&bare), "×", Target::AtMost(1.3), "");
+    Ok(())
 }

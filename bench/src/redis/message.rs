@@ -2,13 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use leasehold::Clock;
 
 use crate::Done;
 use crate::measure::nanos;
-use crate::processes::{OtherSide, answer};
+use crate::processes::{OtherSide, SETTLE, answer};
 
 const CHANNEL: &str = "floor";
 
@@ -28,7 +27,7 @@ pub(crate) fn hand_offs(address: SocketAddr, times: usize) -> Done<Vec<f64>> {
     let mut latencies = Vec::with_capacity(times);
     for _ in 0..times {
         other.go()?;
-        std::thread::sleep(Duration::from_micros(200));
+        std::thread::sleep(SETTLE);
         ask(&mut server, &["PING"])?;
         let sent = Clock::system().now();
         ask(&mut server, &["EVALSHA", &digest, "0", TEXT])?;

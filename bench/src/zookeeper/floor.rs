@@ -1,7 +1,6 @@
 //! The floor: the bare requests that a lock on ZooKeeper is made of, by the client crate that Leasehold uses.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use leasehold::Clock;
 use tokio::runtime::{Builder, Runtime};
@@ -9,7 +8,7 @@ use zookeeper_client::{Acls, Client, CreateMode};
 
 use crate::Done;
 use crate::measure::nanos;
-use crate::processes::{OtherSide, answer};
+use crate::processes::{OtherSide, SETTLE, answer};
 
 const FOLDER: &str = "/floor";
 
@@ -57,7 +56,7 @@ pub(crate) fn hand_offs(runtime: &Runtime, address: SocketAddr, times: usize) ->
         other.go()?;
         // It says when it watches.
         other.entered()?;
-        std::thread::sleep(Duration::from_micros(200));
+        std::thread::sleep(SETTLE);
         runtime.block_on(client.check_stat(&path))?;
         let began = Clock::system().now();
         runtime.block_on(client.delete(&path, None))?;
