@@ -17,9 +17,6 @@ use crate::wake::Ears;
 /// Every method is one round trip, ends in bounded time, and does all or nothing. Deadlocks and serialization failures are tried again
 /// inside; an error means that the outcome is unknown, unless it says otherwise.
 pub trait Backend: Send + Sync + 'static {
-    /// How long after a session said that it watches others may still act as if nobody did.
-    const WATCH_LAG: Duration = Duration::ZERO;
-
     /// How the locks of these names stand at one moment, and who watches.
     fn load(&self, names: &[Name]) -> impl Future<Output = Result<Loaded>> + Send;
 
@@ -29,16 +26,16 @@ pub trait Backend: Send + Sync + 'static {
     /// Writes a change if the lock still has the version that the change was made from. Tells whether it had.
     fn save(&self, change: &Change) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Takes a free lock that nobody watches: the first of its tokens, or `None` if it isn't so.
-    fn enter(&self, entering: &Entering) -> impl Future<Output = Result<Option<Token>>> + Send;
+    /// Does a step that needs nothing to be read, or finds that it can't be done like that.
+    fn step(&self, step: &Step) -> impl Future<Output = Result<Stepped>> + Send;
 
-    /// Takes the only entry of an unwatched lock out of it. `false` if it isn't the only one; then nothing has happened.
-    fn depart(
-        &self,
-        name: &Name,
-        id: EntryId,
-        used: Option<Token>,
-    ) -> impl Future<Output = Result<bool>> + Send;
+    /// Does several in one transaction: as many outcomes, `None` for each that nothing was done of and that is worth a [`step`](Backend::step)
+    /// of its own. They are in the order of their names, and no two are about one lock. An error that is not
+    /// [`Unavailable`](leasehold_core::Kind::Unavailable) means that none was done.
+    fn steps(&self, steps: &[Step]) -> impl Future<Output = Result<Vec<Option<Stepped>>>> + Send;
+
+    /// How many statements can be under way at once.
+    fn lanes(&self) -> usize;
 
     /// Joins the queue behind one that holds the lock alone, and whose lease runs, while nobody watches. `None` if it isn't so. The entry
     /// must not be there already. The row's times are the database's to fill in, and its number in line.
@@ -65,7 +62,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Takes out what was left for a session, oldest first.
     fn mail(&self, session: SessionId) -> impl Future<Output = Result<Vec<String>>> + Send;
 
-    /// Says that this session watches, for so long from now. All others know it [`WATCH_LAG`](Backend::WATCH_LAG) later.
+    /// Says that this session watches, for so long from now. All others know it [`LAG`](crate::unwatched::LAG) later.
     fn watch(
         &self,
         session: SessionId,
@@ -132,6 +129,25 @@ impl Lock {
     }
 }
 
+/// What can be done to a lock in one statement, if nobody watches it.
+#[derive(Debug)]
+pub enum Step {
+    /// Takes a lock that is free.
+    Enter(Box<Entering>),
+    /// Takes an entry out that is the only one.
+    Depart(Departing),
+}
+
+impl Step {
+    /// Which lock it is about.
+    pub fn name(&self) -> &Name {
+        match self {
+            Step::Enter(entering) => &entering.name,
+            Step::Depart(departing) => &departing.name,
+        }
+    }
+}
+
 /// A claim on a lock that may be free.
 #[derive(Debug)]
 pub struct Entering {
@@ -141,6 +157,28 @@ pub struct Entering {
     pub row: Row,
     /// The number of permits that comes into force.
     pub limit: Option<u32>,
+}
+
+/// A release by what may be the only entry.
+#[derive(Debug)]
+pub struct Departing {
+    /// Which lock.
+    pub name: Name,
+    /// Which entry.
+    pub id: EntryId,
+    /// The last token that was used.
+    pub used: Option<Token>,
+}
+
+/// What came of a [`Step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stepped {
+    /// The entry holds the lock. This is the first of its tokens.
+    Entered(Token),
+    /// The lock is free.
+    Departed,
+    /// It isn't so, and nothing has happened.
+    Undone,
 }
 
 /// A lease that was renewed.

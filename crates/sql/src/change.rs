@@ -1,6 +1,8 @@
 //! What an event changed, as rows to write and to remove.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::queue::{Entry, Queue};
@@ -118,11 +120,47 @@ impl<W: Fn(&Entry) -> Option<String>> Rows<'_, W> {
     }
 }
 
-/// A random number of 62 bits: adding one now and then never makes it too large.
+/// A number of 62 bits that nobody else has: adding one now and then never makes it too large. The first of a process is random, and those
+/// that follow are no two the same and look random: to ask the system for each would take longer than the rest of a claim.
 pub fn fresh_version() -> Result<i64> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|e| {
-        Error::new(Kind::Unavailable, "the system gave no random bytes").because(e.to_string())
-    })?;
-    Ok(to_i64(u64::from_le_bytes(bytes) >> 2))
+    static FIRST: OnceLock<u64> = OnceLock::new();
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let first = match FIRST.get() {
+        Some(first) => *first,
+        None => {
+            let mut bytes = [0; 8];
+            getrandom::fill(&mut bytes).map_err(|e| {
+                Error::new(Kind::Unavailable, "the system gave no random bytes").because(e.to_string())
+            })?;
+            *FIRST.get_or_init(|| u64::from_le_bytes(bytes))
+        }
+    };
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    Ok(to_i64(mixed(first.wrapping_add(count.wrapping_mul(STRIDE)))))
+}
+
+/// How far two versions are apart before they are mixed: an odd number, so that all come before one comes again.
+const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Mixes the lower 62 bits (the steps of SplitMix64), so that no two numbers give the same.
+fn mixed(number: u64) -> u64 {
+    const BITS: u64 = u64::MAX >> 2;
+    let mut mixed = number & BITS;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9) & BITS;
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) & BITS;
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_version_comes_twice_and_one_more_never_makes_it_too_large() {
+        let versions: HashSet<i64> = (0..100_000).map(|_| fresh_version().unwrap()).collect();
+        assert_eq!(versions.len(), 100_000);
+        assert!(versions.iter().all(|version| (0..1 << 62).contains(version)));
+    }
 }

@@ -15,10 +15,11 @@ use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry, SessionId, Token
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::backend::{Backend, Bell, Entering, Kept, Loaded, Lock};
+use crate::backend::{Backend, Bell, Departing, Entering, Kept, Loaded, Lock, Step, Stepped};
 use crate::change::Change;
 use crate::letter::{self, Letter};
 use crate::row::{Row, tick};
+use crate::together::Outbox;
 use crate::wake::Wake;
 use crate::{BLOCK, POLICY};
 
@@ -53,6 +54,7 @@ pub(crate) struct Desk<B> {
     /// Since when the session says without a gap that it watches.
     pub(crate) watching: Mutex<Option<Instant>>,
     pub(crate) closed: AtomicBool,
+    pub(crate) outbox: Outbox,
 }
 
 impl<B: Backend> Desk<B> {
@@ -60,7 +62,7 @@ impl<B: Backend> Desk<B> {
         self.closed.load(Ordering::SeqCst)
     }
 
-    pub(crate) async fn ask(&self, ask: Ask) -> Result<Joined> {
+    pub(crate) async fn ask(self: &Arc<Self>, ask: Ask) -> Result<Joined> {
         let asked_before = self.wake.track(ask.id, &ask.name);
         if !asked_before && !self.bell.heard() {
             // The postman looks more often while there is somebody whom mail could be for. To wake it is not free.
@@ -71,13 +73,15 @@ impl<B: Backend> Desk<B> {
         let told = self.bell.wake();
         let joined = match self.enter(&ask, &told).await {
             Ok(Some(grant)) => Ok(Joined::Held(grant)),
-            // One that may be there already must not be added.
-            Ok(None) if !asked_before && ask.otherwise == Otherwise::Queue => self.append(&ask, &told).await,
-            Ok(None) => self.join(&ask).await,
+            // One that may be there already must not be added. What is not usual is in a box, so that the usual case carries no room for it.
+            Ok(None) if !asked_before && ask.otherwise == Otherwise::Queue => {
+                Box::pin(self.append(&ask, &told)).await
+            }
+            Ok(None) => Box::pin(self.join(&ask)).await,
             Err(error) => Err(error),
         };
         match joined {
-            Ok(Joined::Waiting(waiting)) => self.waits(&ask, turns, told, waiting).await,
+            Ok(Joined::Waiting(waiting)) => Box::pin(self.waits(&ask, turns, told, waiting)).await,
             Ok(Joined::Busy) => {
                 self.wake.forget(ask.id);
                 Ok(Joined::Busy)
@@ -93,16 +97,19 @@ impl<B: Backend> Desk<B> {
     }
 
     /// The usual case: the lock is free.
-    async fn enter(&self, ask: &Ask, told: &str) -> Result<Option<Grant>> {
+    async fn enter(self: &Arc<Self>, ask: &Ask, told: &str) -> Result<Option<Grant>> {
         let limit = match ask.want {
             Want::Permits { n, of } if n > of => return Ok(None),
             Want::Permits { of, .. } => Some(of),
             Want::Exclusive | Want::Shared => None,
         };
         let row = Row { entry: self.entry(ask), barges: false, seq: 1, wake: told.to_owned() };
-        let entering = Entering { name: ask.name.clone(), row, limit };
-        let first = self.backend.enter(&entering).await.map_err(|e| e.on(&ask.name))?;
-        Ok(first.map(|first| Grant {
+        let entering = Box::new(Entering { name: ask.name.clone(), row, limit });
+        let Stepped::Entered(first) = self.step(Step::Enter(entering)).await.map_err(|e| e.on(&ask.name))?
+        else {
+            return Ok(None);
+        };
+        Ok(Some(Grant {
             tokens: TokenBlock { first, len: BLOCK },
             term: Term::For(ask.lease.length()),
             started: true,
@@ -183,12 +190,13 @@ impl<B: Backend> Desk<B> {
         Ok(renewed)
     }
 
-    pub(crate) async fn leave(&self, leave: &Leave) -> Result<Left> {
+    pub(crate) async fn leave(self: &Arc<Self>, leave: &Leave) -> Result<Left> {
         let left = match self.quick_leave(leave).await.map_err(|e| e.on(&leave.name))? {
             true => Left::Done,
             false => {
                 let (id, used) = (leave.id, leave.used);
-                self.apply(&leave.name, |queue, now, out| queue.leave(id, used, POLICY, now, out)).await?
+                let event = |queue: &mut Queue, now, out: &mut _| queue.leave(id, used, POLICY, now, out);
+                Box::pin(self.apply(&leave.name, event)).await?
             }
         };
         self.wake.forget(leave.id);
@@ -196,14 +204,21 @@ impl<B: Backend> Desk<B> {
     }
 
     /// The usual cases: one that is alone, one that waits behind another, and one that hands over to the next.
-    async fn quick_leave(&self, leave: &Leave) -> Result<bool> {
+    async fn quick_leave(self: &Arc<Self>, leave: &Leave) -> Result<bool> {
         let (name, id, used) = (&leave.name, leave.id, leave.used);
         if self.wake.is_waiting(id) {
-            return self.backend.withdraw(name, id).await;
+            return Box::pin(self.backend.withdraw(name, id)).await;
         }
-        if self.backend.depart(name, id, used).await? {
+        let departing = Departing { name: name.clone(), id, used };
+        if self.step(Step::Depart(departing)).await? == Stepped::Departed {
             return Ok(true);
         }
+        Box::pin(self.hand_over(leave)).await
+    }
+
+    /// The next in line gets the lock, if that is clear from the first few.
+    async fn hand_over(&self, Leave { name, id, used, .. }: &Leave) -> Result<bool> {
+        let (id, used) = (*id, *used);
         for _ in 0..HASTY_TRIES {
             let mut loaded = self.backend.peek(name).await?;
             // A limit lasts as long as anybody wants permits, and not all were read.
@@ -346,6 +361,8 @@ impl<B: Backend> Desk<B> {
             return Ok(());
         }
         let me = self.me.id;
+        // What is on its way would come after the goodbye.
+        self.outbox.settled().await;
         let names = self.wake.names();
         let leaving = names.iter().map(|name| {
             self.apply(name, move |queue, now, out| {

@@ -3,7 +3,7 @@
 //! The rule itself is [`leasehold_core::queue::Queue`]: a lock's rows are read, the queue is made of them, the event happens to it, and
 //! what changed is written back in one statement, on the condition that nobody else wrote meanwhile. Nothing is locked while a
 //! client thinks, so a client that is stopped in the middle holds up nobody. The usual cases, a free lock and its only
-//! holder, need no reading: each is one statement.
+//! holder, need no reading: each is one statement, and many at once share a transaction.
 //!
 //! A database is a [`Backend`]: it knows its dialect and its connections, and nothing of the rule.
 //!
@@ -15,6 +15,9 @@
 //! - [`backend`]: what a database must be able to do.
 //! - `desk`: one client's presence: each call is an event on a lock.
 //! - [`session`]: the [`Session`](leasehold_core::store::Session) of every SQL store.
+//! - [`idle`]: which locks were left idle, as far as is known.
+//! - `together`: what waits for a connection goes together.
+//! - [`unwatched`]: until when it is known that nobody watches.
 //! - `wake`: what a session knows of its entries, and whom it tells.
 //! - `postman`: fetches what was left for a session.
 //! - [`fence`]: statements that refuse a late writer.
@@ -29,17 +32,20 @@ pub mod change;
 mod desk;
 pub mod doctor;
 pub mod fence;
+pub mod idle;
 pub mod letter;
 pub mod options;
 mod postman;
 pub mod row;
 pub mod session;
 pub mod tls;
+mod together;
 pub mod transaction;
 pub mod trouble;
+pub mod unwatched;
 mod wake;
 
-pub use backend::{Backend, Bell, Entering, Kept, Loaded, Lock};
+pub use backend::{Backend, Bell, Departing, Entering, Kept, Loaded, Lock, Step, Stepped};
 pub use change::Change;
 pub use letter::Letter;
 pub use options::Options;

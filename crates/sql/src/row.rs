@@ -1,5 +1,6 @@
 //! An entry as a row. Text and whole numbers only, so that every database has them and people can read them.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use leasehold_core::queue::{Entry, Granted};
@@ -9,7 +10,7 @@ use leasehold_core::{EntryId, Error, Kind, Label, Lease, Result, SessionId, Tick
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
     /// Text.
-    Text(String),
+    Text(Cow<'static, str>),
     /// A number: times are microseconds, since 1970 by the database's clock or as lengths.
     Number(i64),
     /// Nothing.
@@ -65,43 +66,46 @@ pub struct Row {
 impl Row {
     /// The values of the [`COLUMNS`].
     pub fn cells(&self) -> [Cell; COLUMNS.len()] {
-        let text = |text: &str| Cell::Text(text.to_owned());
+        COLUMNS.map(|(column, _)| self.cell(column))
+    }
+
+    /// The value of one of the [`COLUMNS`]: nothing for any other.
+    pub fn cell(&self, column: &str) -> Cell {
         let maybe = |number: Option<u64>| number.map_or(Cell::Null, |n| Cell::Number(to_i64(n)));
         let number = |n: u64| Cell::Number(to_i64(n));
         let Entry { id, session, label, want, lease, place, since, ends, grant } = &self.entry;
-        let state = match (grant, self.barges) {
-            (Some(_), _) => "holds",
-            (None, false) => "waits",
-            (None, true) => "barges",
-        };
         let (wanted, n, of) = match want {
             Want::Exclusive => ("exclusive", 0, 0),
             Want::Shared => ("shared", 0, 0),
             Want::Permits { n, of } => ("permits", *n, *of),
         };
-        let kind = if matches!(lease, Lease::Kept(_)) { "kept" } else { "fixed" };
-        [
-            Cell::Text(id.to_string()),
-            Cell::Text(session.to_string()),
-            text(label.as_str()),
-            text(state),
-            text(wanted),
-            number(n.into()),
-            number(of.into()),
-            maybe(grant.map(|g| g.first.0)),
-            number(ends.map_or(0, micros_of)),
-            number(*since),
-            maybe(grant.map(|g| g.at)),
-            Cell::Number(self.seq),
-            text(kind),
-            number(micros(lease.length())),
-            number(micros(*place)),
-            maybe(grant.map(|g| g.tokens.first.0)),
-            maybe(grant.map(|g| g.tokens.last().0)),
-            number(grant.is_some_and(|g| g.started).into()),
-            number(grant.is_some_and(|g| g.release_requested).into()),
-            text(&self.wake),
-        ]
+        match column {
+            "entry" => Cell::Text(id.to_string().into()),
+            "session" => Cell::Text(session.to_string().into()),
+            "label" => Cell::Text(label.as_str().to_owned().into()),
+            "state" => Cell::Text(match (grant, self.barges) {
+                (Some(_), _) => "holds".into(),
+                (None, false) => "waits".into(),
+                (None, true) => "barges".into(),
+            }),
+            "want" => Cell::Text(wanted.into()),
+            "permits" => number(n.into()),
+            "permits_of" => number(of.into()),
+            "token" => maybe(grant.map(|g| g.first.0)),
+            "ends" => number(ends.map_or(0, micros_of)),
+            "since" => number(*since),
+            "held_since" => maybe(grant.map(|g| g.at)),
+            "seq" => Cell::Number(self.seq),
+            "lease_kind" => Cell::Text(if matches!(lease, Lease::Kept(_)) { "kept" } else { "fixed" }.into()),
+            "lease" => number(micros(lease.length())),
+            "place" => number(micros(*place)),
+            "block" => maybe(grant.map(|g| g.tokens.first.0)),
+            "block_end" => maybe(grant.map(|g| g.tokens.last().0)),
+            "started" => number(grant.is_some_and(|g| g.started).into()),
+            "asked" => number(grant.is_some_and(|g| g.release_requested).into()),
+            "wake" => Cell::Text(self.wake.clone().into()),
+            _ => Cell::Null,
+        }
     }
 
     /// Reads the values of the [`COLUMNS`]. What makes no sense is an error: somebody else wrote it, or a newer version of ours.
@@ -168,7 +172,7 @@ impl Row {
 
 impl Cell {
     fn text(self) -> Option<String> {
-        if let Cell::Text(text) = self { Some(text) } else { None }
+        if let Cell::Text(text) = self { Some(text.into_owned()) } else { None }
     }
 
     fn number(self) -> Option<i64> {

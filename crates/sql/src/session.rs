@@ -16,6 +16,8 @@ use crate::backend::Backend;
 use crate::desk::Desk;
 pub use crate::desk::retried;
 use crate::postman;
+use crate::together::Outbox;
+use crate::unwatched::LAG;
 use crate::wake::{Ears, Wake};
 
 /// How long it counts that a session said that it watches.
@@ -37,7 +39,8 @@ impl<B: Backend> SqlSession<B> {
         let bell = backend.listen(me.id, Arc::new(Ears(wake.clone())));
         let (watching, closed) = (Mutex::new(None), AtomicBool::new(false));
         let turns = std::array::from_fn(|_| Mutex::new(()));
-        let desk = Arc::new(Desk { backend, me, wake, bell, retention, turns, watching, closed });
+        let outbox = Outbox::new(Handle::current(), backend.lanes());
+        let desk = Arc::new(Desk { backend, me, wake, bell, retention, turns, watching, closed, outbox });
         tokio::spawn(postman::deliver(Arc::downgrade(&desk)));
         tokio::spawn(sweep(Arc::downgrade(&desk)));
         Arc::new(SqlSession { desk, runtime: Handle::current() })
@@ -123,7 +126,7 @@ impl<B: Backend> Session for SqlSession<B> {
             });
             drop(since);
             desk.wake.ring();
-            tokio::time::sleep_until(began + B::WATCH_LAG).await;
+            tokio::time::sleep_until(began + LAG).await;
             Ok(events)
         })
     }
@@ -152,7 +155,7 @@ async fn keep_watching<B: Backend>(desk: Weak<Desk<B>>, mut said: Tick) {
             // It did not count any more: this process stood still, or the database was away for long.
             *since = Some(Instant::now());
             drop(since);
-            tokio::time::sleep(B::WATCH_LAG).await;
+            tokio::time::sleep(LAG).await;
             desk.wake.watchers.reconnected();
         }
         said = now;

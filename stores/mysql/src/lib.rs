@@ -13,8 +13,7 @@
 //! - `session`: one client's presence.
 //! - `state`: the statements that read and write a lock.
 //! - `sql`: values as they are written in statements, and what comes back.
-//! - `idle`: which locks were left idle, as far as is known.
-//! - `unwatched`: until when it is known that nobody watches.
+//! - `usual`: the statements that take a free lock and give it back.
 //! - `wake`: the doorbell.
 //! - `mailbox`: what was left for a session.
 //! - `transaction`: locks that end with the user's own transaction.
@@ -25,7 +24,6 @@
 
 pub mod config;
 mod doctor;
-mod idle;
 mod mailbox;
 pub mod schema;
 mod session;
@@ -35,7 +33,7 @@ pub mod store;
 pub mod traits;
 mod transaction;
 mod trouble;
-mod unwatched;
+mod usual;
 mod wake;
 mod wire;
 

@@ -34,10 +34,10 @@ pub(crate) fn cell(cell: &Cell) -> String {
 }
 
 /// The same for a statement that is prepared.
-pub(crate) fn value(cell: &Cell) -> Value {
+pub(crate) fn value(cell: Cell) -> Value {
     match cell {
-        Cell::Text(value) => Value::Bytes(value.as_str().into()),
-        Cell::Number(number) => Value::Int(*number),
+        Cell::Text(value) => Value::Bytes(value.into_owned().into_bytes()),
+        Cell::Number(number) => Value::Int(number),
         Cell::Null => Value::NULL,
     }
 }

@@ -9,17 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::store::Waiting;
-use leasehold_core::{Clock, EntryId, Name, Result, SessionId, Token};
+use leasehold_core::{EntryId, Name, Result, SessionId};
 use leasehold_sql::backend::{waiting, watchers};
 use leasehold_sql::change::fresh_version;
+use leasehold_sql::idle::FREED;
 use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
-use leasehold_sql::{BLOCK, Backend, Bell, Cell, Change, Ears, Entering, Kept, Letter, Loaded, Lock, Row};
+use leasehold_sql::{Backend, Bell, Cell, Change, Ears, Kept, Letter, Loaded, Lock, Row, Step, Stepped};
 use mysql_async::Value;
 
-use crate::idle::{Idle, Left, Terms};
 use crate::mailbox::{self, Mailbox};
 use crate::sql::{self, Outcome, bytes, maybe, maybe_number, maybe_text, number, string, text};
-use crate::unwatched::{LAG, Unwatched};
+use crate::usual::{Call, Usual, unwatched};
 use crate::wake::{Doorbell, bell_of, ring};
 use crate::wire::{Text, Wire};
 
@@ -32,10 +32,6 @@ const HEAD: usize = 10;
 /// What the quick statements for those that wait ask of the lock: one holds it alone, and nobody gets anything by the change.
 const HELD_ALONE: &str = "state = 'holds' AND want = 'exclusive'";
 
-/// The state of an entry that has left although the row of the lock still says it: only the state changes, and by no byte in length. So
-/// the row stays where it is in its page; one that shrinks and grows would make pages merge and split again and again.
-const FREED: &str = "freed";
-
 /// The locks of a database.
 pub(crate) struct State {
     wire: Arc<Wire>,
@@ -46,32 +42,8 @@ pub(crate) struct State {
     retention: u64,
     /// The columns of an entry, as a list.
     columns: String,
-    /// Takes a free lock.
-    enter: Usual,
-    /// The same for one that has a row.
-    enter_again: Usual,
-    /// The same for one whose row is as an entry of this session left it.
-    follow: Usual,
-    /// Locks that have a row, as far as is known here.
-    idle: Idle,
-    /// Lets go of a lock that nobody waits for.
-    depart: Usual,
-    unwatched: Unwatched,
+    usual: Usual,
     mailbox: Arc<Mailbox>,
-}
-
-/// A statement for the usual case, in two forms: it does nothing if somebody watches.
-struct Usual {
-    /// Looks for those who watch.
-    looks: Arc<str>,
-    /// Nobody does until a time, which is its last value.
-    knows: Arc<str>,
-}
-
-impl Usual {
-    fn new(watch: &str, text: impl Fn(&str) -> String) -> Self {
-        Usual { looks: text(&unwatched(watch)).into(), knows: text(&format!("{NOW} < ?")).into() }
-    }
 }
 
 impl State {
@@ -81,12 +53,7 @@ impl State {
         let (locks, watch) = (table("locks"), table("watch"));
         let retention = micros(config.options.retention);
         State {
-            enter: Usual::new(&watch, |unwatched| enter(&locks, unwatched, retention)),
-            enter_again: Usual::new(&watch, |unwatched| enter_again(&locks, unwatched, retention)),
-            follow: Usual::new(&watch, |unwatched| follow(&locks, unwatched, retention)),
-            idle: Idle::default(),
-            depart: Usual::new(&watch, |unwatched| depart(&locks, unwatched, retention)),
-            unwatched: Unwatched::new(Clock::system()),
+            usual: Usual::new(&locks, &watch, retention),
             mailbox: Arc::default(),
             locks,
             entries: table("entries"),
@@ -100,14 +67,6 @@ impl State {
 
     fn unwatched(&self) -> String {
         unwatched(&self.watch)
-    }
-
-    /// Runs a statement in the form that is enough now. Tells whether it looked for those who watch.
-    async fn usual(&self, statement: &Usual, mut values: Vec<Value>) -> Result<(Outcome, bool)> {
-        let known = self.unwatched.until();
-        values.extend(known.map(Value::UInt));
-        let statement = if known.is_some() { &statement.knows } else { &statement.looks };
-        Ok((self.wire.run_prepared(statement, values).await?, known.is_none()))
     }
 
     /// The condition that the row of the lock was changed by this text.
@@ -174,8 +133,6 @@ impl State {
 }
 
 impl Backend for State {
-    const WATCH_LAG: Duration = LAG;
-
     /// One statement: what it says of locks, entries and watchers is of one moment.
     async fn load(&self, names: &[Name]) -> Result<Loaded> {
         self.read(names, "").await
@@ -250,72 +207,27 @@ impl Backend for State {
         Ok(saved > 0)
     }
 
-    async fn enter(&self, entering: &Entering) -> Result<Option<Token>> {
-        let cells = entering.row.cells();
-        let lease = Value::UInt(micros(entering.row.entry.lease.length()));
-        let name = Value::Bytes(entering.name.as_str().into());
-        let limit = entering.limit.map_or(Value::NULL, Value::from);
-        let common = |first: Vec<Value>| {
-            let mut values = first;
-            for (cell, (column, _)) in cells.iter().zip(COLUMNS) {
-                match in_enter(column) {
-                    Some(written) => values.extend(written.contains('?').then(|| lease.clone())),
-                    None => values.push(sql::value(cell)),
-                }
+    async fn step(&self, step: &Step) -> Result<Stepped> {
+        loop {
+            let (Call { statement, values, basis }, sent) = (self.usual.call(step)?, self.usual.now());
+            let outcome = self.wire.run_prepared(statement, values).await?;
+            if let Some(stepped) = self.usual.came_of(step, basis, sent, &outcome) {
+                return Ok(stepped);
             }
-            values
-        };
-        let version = Value::Int(fresh_version()?);
-        let entry = &entering.row.entry;
-        let (id, terms) = (entry.id, Terms { want: entry.want, lease: entry.lease, place: entry.place });
-        let again = match self.idle.left(&entering.name) {
-            None => None,
-            Some(Left::By(last, left)) if left == terms && entering.limit.is_none() => {
-                let last = Value::Bytes(last.to_string().into());
-                let cell = |wanted| {
-                    let at = COLUMNS.iter().position(|(column, _)| *column == wanted).unwrap_or_default();
-                    sql::value(&cells[at])
-                };
-                let (entry, wake, want) = (cell("entry"), cell("wake"), cell("want"));
-                let values = vec![version.clone(), entry, lease.clone(), wake, name.clone(), last, want];
-                Some((&self.follow, values))
-            }
-            Some(_) => {
-                let mut values = common(vec![version.clone(), limit.clone(), lease.clone()]);
-                values.push(name.clone());
-                Some((&self.enter_again, values))
-            }
-        };
-        if let Some((statement, values)) = again {
-            let (entered, _) = self.usual(statement, values).await?;
-            if entered.changed > 0 {
-                self.idle.taken(&entering.name, id, terms);
-                return Ok(Some(Token(entered.id)));
-            }
-            // Somebody else has it or had it, or its row was removed. It counts as idle when it is left so once more.
-            self.idle.forget(&entering.name);
         }
-        let values = common(vec![name, version, limit, lease.clone()]);
-        let (entered, _) = self.usual(&self.enter, values).await?;
-        if entered.changed == 0 {
-            return Ok(None);
-        }
-        self.idle.taken(&entering.name, id, terms);
-        Ok(Some(Token(entered.id)))
     }
 
-    async fn depart(&self, name: &Name, id: EntryId, used: Option<Token>) -> Result<bool> {
-        let used = used.map_or(Value::NULL, |token| Value::UInt(token.0));
-        let (key, entry) = (Value::Bytes(name.as_str().into()), Value::Bytes(id.to_string().into()));
-        let sent = self.unwatched.now();
-        let (left, looked) = self.usual(&self.depart, vec![used.clone(), used, key, entry]).await?;
-        if left.changed > 0 {
-            self.idle.note(name, id);
-            if looked {
-                self.unwatched.seen(sent, left.id);
-            }
-        }
-        Ok(left.changed > 0)
+    async fn steps(&self, steps: &[Step]) -> Result<Vec<Option<Stepped>>> {
+        let calls = steps.iter().map(|step| self.usual.call(step)).collect::<Result<Vec<_>>>()?;
+        let texts = calls.iter().map(|call| sql::written_out(&call.statement, &call.values));
+        let (texts, sent): (Vec<String>, _) = (texts.collect(), self.usual.now());
+        let outcomes = self.together(&texts).await?;
+        let each = steps.iter().zip(&calls).zip(&outcomes);
+        Ok(each.map(|((step, call), outcome)| self.usual.came_of(step, call.basis, sent, outcome)).collect())
+    }
+
+    fn lanes(&self) -> usize {
+        self.wire.config().options.pool
     }
 
     async fn append(&self, name: &Name, row: &Row) -> Result<Option<Waiting>> {
@@ -496,104 +408,6 @@ impl Backend for State {
     }
 }
 
-/// The condition that nobody watches.
-fn unwatched(watch: &str) -> String {
-    format!("NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > {NOW})")
-}
-
-/// What [`enter`] writes into a column; `None` for what the claim says itself.
-fn in_enter(column: &str) -> Option<&'static str> {
-    Some(match column {
-        "token" => "LAST_INSERT_ID(@now)",
-        "block" | "since" | "held_since" => "@now",
-        "block_end" => "@now + @more",
-        "ends" => "@now + ?",
-        "state" => "'holds'",
-        "started" => "1",
-        _ => return None,
-    })
-}
-
-/// The statement that takes a free lock. Its values: the name, a version, a limit, the lease, and what [`in_enter`] leaves open.
-fn enter(locks: &str, unwatched: &str, retention: u64) -> String {
-    let (columns, more) = (COLUMNS.map(|(name, _)| name).join(", "), (BLOCK - 1).to_string());
-    let written = |column| in_enter(column).unwrap_or("?").replace("@more", &more).replace("@now", NOW);
-    let inserted = COLUMNS.map(|(column, _)| written(column));
-    // From left to right, and each sees what those before it set: the version comes first, and whether it is the new one, which is random,
-    // says to the others whether the lock was free.
-    let free = format!("({locks}.entry IS NULL OR {locks}.state = '{FREED}') AND {locks}.rest = 0");
-    let taken = format!("{locks}.version = VALUES(version)");
-    let mut updated = vec![
-        format!("version = IF({free}, VALUES(version), {locks}.version)"),
-        format!("token = IF({taken}, LAST_INSERT_ID(GREATEST({locks}.last + 1, VALUES(since))), token)"),
-        format!("block = IF({taken}, token, block)"),
-        format!("block_end = IF({taken}, token + {more}, block_end)"),
-        format!("last = IF({taken}, token + {more}, last)"),
-    ];
-    let others = COLUMNS.map(|(column, _)| column).into_iter();
-    let others = others.filter(|column| !["token", "block", "block_end"].contains(column));
-    for column in ["permit_limit", "line", "keep"].into_iter().chain(others) {
-        updated.push(format!("{column} = IF({taken}, VALUES({column}), {locks}.{column})"));
-    }
-    format!(
-        "INSERT INTO {locks} (name, version, last, permit_limit, line, rest, keep, {columns}) \
-         SELECT ?, ?, {NOW} + {more}, ?, 1, 0, {NOW} + ? + {retention}, {} FROM DUAL WHERE {} ON DUPLICATE KEY UPDATE {}",
-        inserted.join(", "),
-        unwatched,
-        updated.join(", ")
-    )
-}
-
-/// The same for a lock that has a row: an UPDATE costs the server much less than the above, which must be ready for both. The same
-/// condition, and the same is written. Its values: a version, a limit, the lease, what [`in_enter`] leaves open, and the name.
-fn enter_again(locks: &str, unwatched: &str, retention: u64) -> String {
-    let more = (BLOCK - 1).to_string();
-    // From left to right, and each sees what those before it set: the time is computed once.
-    let mut updated = vec![
-        format!("since = {NOW}"),
-        "version = ?".to_owned(),
-        "permit_limit = ?".to_owned(),
-        "line = 1".to_owned(),
-        format!("keep = since + ? + {retention}"),
-        "token = LAST_INSERT_ID(GREATEST(last + 1, since))".to_owned(),
-        "block = token".to_owned(),
-        format!("block_end = token + {more}"),
-        "last = block_end".to_owned(),
-    ];
-    let others = COLUMNS.map(|(column, _)| column).into_iter();
-    for column in others.filter(|column| !["since", "token", "block", "block_end"].contains(column)) {
-        updated.push(format!("{column} = {}", in_enter(column).unwrap_or("?").replace("@now", "since")));
-    }
-    format!(
-        "UPDATE {locks} SET {} WHERE name = ? AND (entry IS NULL OR state = '{FREED}') AND rest = 0 AND {unwatched}",
-        updated.join(", ")
-    )
-}
-
-/// The same for a lock that an entry of the same session took, on the same terms and in one statement, and left: what is in its row because of the
-/// session and the terms is there, and only the rest is written. Of an entry only what it wants can change (by a downgrade), so that
-/// is asked for. Its values: a version, the entry, the lease, how the session is told, the name, the entry before, and what is wanted.
-fn follow(locks: &str, unwatched: &str, retention: u64) -> String {
-    let more = BLOCK - 1;
-    // From left to right, and each sees what those before it set: the time is computed once.
-    format!(
-        "UPDATE {locks} SET since = {NOW}, version = ?, token = LAST_INSERT_ID(GREATEST(last + 1, since)), block = token, \
-         block_end = token + {more}, last = block_end, entry = ?, state = 'holds', ends = since + ?, keep = ends + {retention}, \
-         held_since = since, asked = 0, wake = ? \
-         WHERE name = ? AND entry = ? AND state = '{FREED}' AND want = ? AND rest = 0 AND {unwatched}"
-    )
-}
-
-/// The statement that lets go of a lock that nobody waits for. Its values: the last token that was used, twice, the name, the entry. Its
-/// id is the time.
-fn depart(locks: &str, unwatched: &str, retention: u64) -> String {
-    format!(
-        "UPDATE {locks} SET last = IF(? <= block_end AND last = block_end, GREATEST(?, block - 1), last), \
-         state = '{FREED}', permit_limit = NULL, version = version + 1, keep = LAST_INSERT_ID({NOW}) + {retention} \
-         WHERE name = ? AND entry = ? AND rest = 0 AND state = 'holds' AND {unwatched}"
-    )
-}
-
 /// The statements that ring at those who get letters, at each once.
 fn rings(letters: &[Letter]) -> Vec<String> {
     let mut rings: Vec<String> =
@@ -637,7 +451,7 @@ fn head(row: &[Value]) -> Result<Lock> {
 fn entry(row: &[Value]) -> Result<Row> {
     let cells = COLUMNS.iter().enumerate().map(|(at, (_, sort))| {
         Ok(match sort {
-            Sort::Text(_) => maybe_text(row, HEAD + at)?.map_or(Cell::Null, Cell::Text),
+            Sort::Text(_) => maybe_text(row, HEAD + at)?.map_or(Cell::Null, |text| Cell::Text(text.into())),
             Sort::Number => maybe_number(row, HEAD + at)?.map_or(Cell::Null, Cell::Number),
         })
     });

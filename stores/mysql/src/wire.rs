@@ -104,8 +104,8 @@ impl Wire {
     }
 
     /// Runs one statement that is prepared on each connection.
-    pub(crate) async fn run_prepared(&self, statement: &Arc<str>, values: Vec<Value>) -> Result<Outcome> {
-        let outcomes = self.send(Text::Prepared { statement: statement.clone(), values }).await?;
+    pub(crate) async fn run_prepared(&self, statement: Arc<str>, values: Vec<Value>) -> Result<Outcome> {
+        let outcomes = self.send(Text::Prepared { statement, values }).await?;
         Ok(outcomes.into_iter().next().unwrap_or_default())
     }
 
@@ -120,7 +120,7 @@ impl Wire {
                 Err(Trouble::NoTables) if !created && self.config.options.create => {
                     // Somebody dropped them, or the database started anew.
                     created = true;
-                    self.create_tables().await.map_err(at)?;
+                    Box::pin(self.create_tables()).await.map_err(at)?;
                 }
                 Err(Trouble::NoTables) => return Err(at(self.no_tables())),
                 Err(Trouble::Broken(error) | Trouble::Error(error)) => return Err(at(error)),
@@ -228,7 +228,8 @@ impl Lane {
         // Taken out while it is used: one on which something was given up half-way is never found here again.
         let mut line = match place.take() {
             Some(line) => line,
-            None => Line { conn: connect(config).await?, known: Vec::new() },
+            // In a box, like all that is not usual: most texts find a connection, and need no room for this.
+            None => Line { conn: Box::pin(connect(config)).await?, known: Vec::new() },
         };
         let (outcome, whole) = line.run(text).await;
         if whole && !closed.load(Ordering::SeqCst) {
@@ -243,7 +244,7 @@ impl Line {
     async fn run(&mut self, text: &Text) -> (Result<Vec<Outcome>, Trouble>, bool) {
         let outcome = match text {
             Text::Prepared { statement, values } => self.perform(statement, values.clone()).await,
-            Text::Plain { statements, enough } => match play_on(&mut self.conn, statements).await {
+            Text::Plain { statements, enough } => match Box::pin(play_on(&mut self.conn, statements)).await {
                 (outcomes, Some(error)) if outcomes.len() < *enough => Err(error),
                 // What is left of a connection that broke is of no use.
                 (outcomes, Some(error)) if error.is_fatal() => return (Ok(outcomes), false),
@@ -253,7 +254,7 @@ impl Line {
         let whole = match &outcome {
             Err(error) if error.is_fatal() => false,
             // The transaction may be open still.
-            Err(_) => self.conn.query_drop("ROLLBACK").await.is_ok(),
+            Err(_) => Box::pin(self.conn.query_drop("ROLLBACK")).await.is_ok(),
             Ok(_) => true,
         };
         (outcome.map_err(judge), whole)
@@ -264,14 +265,14 @@ impl Line {
         let known = self.known.iter().find(|(known, _)| Arc::ptr_eq(known, text));
         let statement = match known {
             Some((_, statement)) => statement.clone(),
-            None => match self.conn.prep(&**text).await {
+            None => match Box::pin(self.conn.prep(&**text)).await {
                 Ok(statement) => {
                     self.known.push((text.clone(), statement.clone()));
                     statement
                 }
                 // All clients together have as many as the server allows.
                 Err(mysql_async::Error::Server(e)) if e.code == TOO_MANY_PREPARED => {
-                    return play(&mut self.conn, &sql::written_out(text, &values)).await;
+                    return Box::pin(play(&mut self.conn, &sql::written_out(text, &values))).await;
                 }
                 Err(e) => return Err(e),
             },

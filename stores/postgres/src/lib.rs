@@ -13,15 +13,18 @@
 //! - `session`: one client's presence.
 //! - `state`: the statements that read and write a lock.
 //! - `sql`: statements with their values.
+//! - `usual`: the statements that take a free lock and give it back.
 //! - `wake`: LISTEN and NOTIFY.
 //! - `transaction`: locks that end with the user's own transaction.
 //! - `doctor`: what the store can find out about its database.
-//! - `wire`: connections. `tls` encrypts them.
+//! - `wire`: connections; `line`: one of them. `tls` encrypts them, and `direct` finds out whether there is a pooler between.
 //! - `trouble`: what errors of the server mean.
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod direct;
 mod doctor;
+mod line;
 pub mod schema;
 mod session;
 mod sql;
@@ -31,6 +34,7 @@ mod tls;
 pub mod traits;
 mod transaction;
 mod trouble;
+mod usual;
 mod wake;
 mod wire;
 

@@ -33,8 +33,8 @@ pub(crate) fn statements(config: &Config) -> String {
     let shown = "entry, session, label, state, want, permits, token, to_timestamp(ends / 1e6) AS ends, \
                  to_timestamp(since / 1e6) AS since, seq";
     format!(
-        "-- A row per lock. The entry at the front of its queue (the holder) is in it; the others have rows of their own.
--- Times are microseconds since 1970 by the clock of the database.
+        "-- A row per lock. The entry at the front of its queue (the holder) is in it; the others have rows of their own. One that was
+-- freed has left. Times are microseconds since 1970 by the clock of the database.
 CREATE TABLE IF NOT EXISTS {locks} (
   name text COLLATE \"C\" PRIMARY KEY,
   version bigint NOT NULL,
@@ -76,7 +76,7 @@ INSERT INTO {schema} VALUES ({VERSION}) ON CONFLICT DO NOTHING;
 
 -- Who holds and who waits, for people.
 CREATE OR REPLACE VIEW {view} AS
-  SELECT name, {shown} FROM {locks} WHERE entry IS NOT NULL
+  SELECT name, {shown} FROM {locks} WHERE entry IS NOT NULL AND state <> 'freed'
   UNION ALL
   SELECT name, {shown} FROM {entries};
 ",

@@ -2,25 +2,25 @@
 //! COMMITTED that row alone is looked at again after waiting for somebody else.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::store::Waiting;
-use leasehold_core::{EntryId, Name, Result, SessionId, Token};
+use leasehold_core::{EntryId, Name, Result, SessionId};
 use leasehold_sql::backend::{waiting, watchers};
+use leasehold_sql::idle::FREED;
 use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
-use leasehold_sql::{BLOCK, Backend, Bell, Cell, Change, Ears, Entering, Kept, Letter, Loaded, Lock, Row};
+use leasehold_sql::{Backend, Bell, Cell, Change, Ears, Kept, Letter, Loaded, Lock, Row, Step, Stepped};
 use tokio_postgres::SimpleQueryRow;
 
-use crate::sql::{Statement, Values, maybe_number, maybe_text, number, text};
+use crate::sql::{Values, maybe_number, maybe_text, number, text};
+use crate::usual::Usual;
 use crate::wake::{Listener, MAIL, PUSH, channel};
 use crate::wire::Wire;
 
-/// The database's time, at the moment at which it is asked.
-const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-
-/// The database's time when a statement came: the same wherever the statement says it, so that nothing has to remember it.
-const BEGUN: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint";
+/// The database's time, at the moment at which it is asked. Counted in floating point, which has half of a microsecond to spare until the year
+/// 2100: `extract` would count in decimal digits, for four times as long.
+pub(crate) const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 
 /// How many cells stand before those of an entry in what [`State::load`] reads.
 const HEAD: usize = 10;
@@ -35,10 +35,7 @@ pub(crate) struct State {
     retention: i64,
     /// The columns of an entry, as a list.
     columns: String,
-    /// Takes a free lock. Written when it is needed first, as is the next.
-    enter: OnceLock<Statement>,
-    /// Lets go of a lock that nobody waits for.
-    depart: OnceLock<Statement>,
+    usual: Usual,
 }
 
 impl State {
@@ -52,8 +49,7 @@ impl State {
             watch: table("watch"),
             retention: whole(micros(config.options.retention)),
             columns: COLUMNS.map(|(name, _)| name).join(", "),
-            enter: OnceLock::new(),
-            depart: OnceLock::new(),
+            usual: Usual::new(&config),
             wire,
         }
     }
@@ -88,7 +84,7 @@ impl State {
             if is_head {
                 lock.0 = Some(head(row)?);
             }
-            if !is_head || maybe_text(row, HEAD)?.is_some() {
+            if !is_head || has_front(row)? {
                 lock.1.push(entry(row)?);
             }
         }
@@ -126,7 +122,7 @@ impl Backend for State {
         let (line, rest, keep) = (v.number(change.line), v.number(change.rest), v.number(change.keep));
         let front = change.front.as_ref().map_or([const { Cell::Null }; COLUMNS.len()], Row::cells);
         let front: Vec<String> =
-            front.into_iter().zip(COLUMNS).map(|(cell, (_, sort))| v.cell(&cell, sort)).collect();
+            front.into_iter().zip(COLUMNS).map(|(cell, (_, sort))| v.cell(cell, sort).to_string()).collect();
         let front = front.join(", ");
         let head = match change.from {
             None => format!(
@@ -180,65 +176,26 @@ impl Backend for State {
         Ok(rows.first().map(|row| number(row, 0)).transpose()? == Some(1))
     }
 
-    async fn enter(&self, entering: &Entering) -> Result<Option<Token>> {
-        let State { locks, watch, columns, retention, .. } = self;
-        let mut values = Values::default();
-        let v = &mut values;
-        let name = v.text(key(entering.name.as_str()));
-        let (to, limit) =
-            (v.number(leasehold_sql::change::fresh_version()?), v.maybe(entering.limit.map(i64::from)));
-        let lease = v.number(whole(micros(entering.row.entry.lease.length())));
-        let more = BLOCK - 1;
-        let inserted = entering.row.cells();
-        let inserted = inserted.iter().zip(COLUMNS).map(|(cell, (column, sort))| match column {
-            "token" | "block" | "since" | "held_since" => "t.now".to_owned(),
-            "block_end" => format!("t.now + {more}"),
-            "ends" => format!("t.now + {lease}"),
-            "lease" => lease.clone(),
-            "state" => "'holds'".to_owned(),
-            "started" | "seq" => "1".to_owned(),
-            "asked" => "0".to_owned(),
-            _ => v.cell(cell, sort),
-        });
-        let inserted: Vec<String> = inserted.collect();
-        let statement = self.enter.get_or_init(|| {
-            let fresh = "GREATEST(l.last + 1, EXCLUDED.since)";
-            let updated = COLUMNS.map(|(column, _)| match column {
-                "token" | "block" => format!("{column} = {fresh}"),
-                "block_end" => format!("{column} = {fresh} + {more}"),
-                _ => format!("{column} = EXCLUDED.{column}"),
-            });
-            values.statement(&format!(
-                "WITH t AS MATERIALIZED (SELECT {NOW} AS now) \
-                 INSERT INTO {locks} AS l (name, version, last, permit_limit, line, rest, keep, {columns}) \
-                 SELECT {name}, {to}, t.now + {more}, {limit}, 1, 0, t.now + {lease} + {retention}, {} FROM t \
-                 WHERE NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > t.now) \
-                 ON CONFLICT (name) DO UPDATE SET version = EXCLUDED.version, last = {fresh} + {more}, \
-                 permit_limit = EXCLUDED.permit_limit, line = 1, keep = EXCLUDED.keep, {} \
-                 WHERE l.entry IS NULL AND l.rest = 0 RETURNING l.token",
-                inserted.join(", "),
-                updated.join(", ")
-            ))
-        });
-        let rows = self.wire.run_statement(statement, &values).await?;
-        rows.first().map(|row| Ok(Token(number(row, 0)?.unsigned_abs()))).transpose()
+    async fn step(&self, step: &Step) -> Result<Stepped> {
+        loop {
+            let (call, sent) = (self.usual.call(step)?, self.usual.now());
+            let outcome = self.wire.run_usual(&call).await?;
+            if let Some(stepped) = self.usual.came_of(step, &call, sent, &outcome)? {
+                return Ok(stepped);
+            }
+        }
     }
 
-    async fn depart(&self, name: &Name, id: EntryId, used: Option<Token>) -> Result<bool> {
-        let State { locks, watch, retention, .. } = self;
-        let mut v = Values::default();
-        let (name, id) = (v.text(key(name.as_str())), v.text(id.to_string()));
-        let used = v.maybe(used.map(|token| whole(token.0)));
-        let statement = self.depart.get_or_init(|| {
-            v.statement(&format!(
-            "UPDATE {locks} l SET entry = NULL, session = NULL, label = NULL, state = NULL, token = NULL, \
-             permit_limit = NULL, version = l.version + 1, keep = {BEGUN} + {retention}, \
-             last = CASE WHEN {used} <= l.block_end AND l.last = l.block_end THEN GREATEST({used}, l.block - 1) ELSE l.last END \
-             WHERE l.name = {name} AND l.entry = {id} AND l.rest = 0 AND l.state = 'holds' \
-             AND NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > {BEGUN})"
-            ))
-        });
-        Ok(self.wire.change(statement, &v).await? > 0)
+    async fn steps(&self, steps: &[Step]) -> Result<Vec<Option<Stepped>>> {
+        let calls = steps.iter().map(|step| self.usual.call(step)).collect::<Result<Vec<_>>>()?;
+        let sent = self.usual.now();
+        let outcomes = self.wire.run_together(&calls).await?;
+        let each = steps.iter().zip(&calls).zip(&outcomes);
+        each.map(|((step, call), outcome)| self.usual.came_of(step, call, sent, outcome)).collect()
+    }
+
+    fn lanes(&self) -> usize {
+        self.wire.config().options.pool
     }
 
     async fn append(&self, name: &Name, row: &Row) -> Result<Option<Waiting>> {
@@ -251,7 +208,7 @@ impl Backend for State {
             "since" => "t.now".to_owned(),
             "ends" => format!("t.now + {place}"),
             "seq" => "head.line".to_owned(),
-            _ => v.cell(&cell, sort),
+            _ => v.cell(cell, sort).to_string(),
         });
         let cells = cells.collect::<Vec<_>>().join(", ");
         let statement = format!(
@@ -310,11 +267,13 @@ impl Backend for State {
         let mut v = Values::default();
         let names = v.texts(lines.iter().map(|(name, _)| key(name.as_str())).collect());
         let ids = v.texts(lines.iter().map(|(_, id)| id.to_string()).collect());
+        // Everybody locks rows in the same order.
         let statement = format!(
-            "WITH t AS MATERIALIZED (SELECT {NOW} AS now) \
+            "WITH t AS MATERIALIZED (SELECT {NOW} AS now), \
+             r AS MATERIALIZED (SELECT l.name, l.entry FROM {locks} l, unnest({names}, {ids}) r(name, entry) \
+               WHERE l.name = r.name AND l.entry = r.entry ORDER BY l.name FOR UPDATE OF l) \
              UPDATE {locks} l SET ends = t.now + l.lease, keep = t.now + l.lease + {retention}, version = l.version + 1 \
-             FROM t, unnest({names}, {ids}) r(name, entry) \
-             WHERE l.name = r.name AND l.entry = r.entry AND l.rest = 0 AND l.state = 'holds' AND l.lease_kind = 'kept' \
+             FROM t, r WHERE l.name = r.name AND l.entry = r.entry AND l.rest = 0 AND l.state = 'holds' AND l.lease_kind = 'kept' \
              AND l.started = 1 AND l.ends > t.now RETURNING l.entry, l.lease, l.block, l.block_end, l.asked"
         );
         let rows = self.wire.run(&statement, &v).await?;
@@ -331,7 +290,7 @@ impl Backend for State {
         let prefix = v.text(key(prefix));
         let after = v.text(after.map(|name| key(name.as_str())).unwrap_or_default());
         let statement = format!(
-            "SELECT name FROM {} WHERE (entry IS NOT NULL OR rest > 0) AND name >= {prefix} AND starts_with(name, {prefix}) \
+            "SELECT name FROM {} WHERE (entry IS NOT NULL AND state <> '{FREED}' OR rest > 0) AND name >= {prefix} AND starts_with(name, {prefix}) \
              AND name > {after} ORDER BY name LIMIT {}",
             self.locks,
             v.number(i64::try_from(most).unwrap_or(i64::MAX))
@@ -365,9 +324,12 @@ impl Backend for State {
 
     async fn sweep(&self) -> Result<()> {
         let State { locks, entries, mail, watch, retention, .. } = self;
+        // It waits for nobody's rows, in whatever order it finds them. What is in use is not idle.
         let statement = format!(
             "WITH t AS MATERIALIZED (SELECT {NOW} AS now), \
-             idle AS (DELETE FROM {locks} l USING t WHERE l.keep < t.now RETURNING l.name), \
+             idle AS (DELETE FROM {locks} l USING \
+               (SELECT l.name FROM {locks} l, t WHERE l.keep < t.now FOR UPDATE OF l SKIP LOCKED) i \
+               WHERE l.name = i.name RETURNING l.name), \
              left_over AS (DELETE FROM {entries} e USING idle WHERE e.name = idle.name), \
              unread AS (DELETE FROM {mail} m USING t WHERE m.at < t.now - {retention}) \
              DELETE FROM {watch} w USING t WHERE w.until < t.now - {retention}"
@@ -384,6 +346,12 @@ impl Backend for State {
     }
 }
 
+/// Whether somebody is at the front of the queue.
+fn has_front(row: &SimpleQueryRow) -> Result<bool> {
+    let state = COLUMNS.iter().position(|(column, _)| *column == "state").unwrap_or_default();
+    Ok(maybe_text(row, HEAD)?.is_some() && maybe_text(row, HEAD + state)? != Some(FREED))
+}
+
 /// What the row of a lock says besides its front.
 fn head(row: &SimpleQueryRow) -> Result<Lock> {
     let limit = maybe_number(row, 6)?.and_then(|limit| limit.try_into().ok());
@@ -396,7 +364,7 @@ fn entry(row: &SimpleQueryRow) -> Result<Row> {
     let cells = COLUMNS.iter().enumerate().map(|(at, (_, sort))| {
         Ok(match sort {
             Sort::Text(_) => {
-                maybe_text(row, HEAD + at)?.map_or(Cell::Null, |text| Cell::Text(text.to_owned()))
+                maybe_text(row, HEAD + at)?.map_or(Cell::Null, |text| Cell::Text(text.to_owned().into()))
             }
             Sort::Number => maybe_number(row, HEAD + at)?.map_or(Cell::Null, Cell::Number),
         })
@@ -410,7 +378,7 @@ fn arrays(rows: &[Row], v: &mut Values) -> String {
     for row in rows {
         columns.iter_mut().zip(row.cells()).for_each(|(column, cell)| column.push(cell));
     }
-    let arrays = columns.iter().zip(COLUMNS).map(|(cells, (_, sort))| v.column(cells, sort));
+    let arrays = columns.iter().zip(COLUMNS).map(|(cells, (_, sort))| v.column(cells, sort).to_string());
     arrays.collect::<Vec<_>>().join(", ")
 }
 
@@ -433,7 +401,7 @@ fn sorted_out(letters: &[Letter]) -> (Vec<Addressed>, Vec<Addressed>) {
 }
 
 /// A name as a column can hold it: PostgreSQL's text has every character but one. The order stays the same.
-fn key(name: &str) -> String {
+pub(crate) fn key(name: &str) -> String {
     if !name.contains(['\0', '\u{1}']) {
         return name.to_owned();
     }
@@ -452,7 +420,7 @@ fn unkey(key: &str) -> String {
     name
 }
 
-fn whole(number: u64) -> i64 {
+pub(crate) fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

@@ -95,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for ToHos
             let config = self.config.ok_or_else(|| io::Error::other("no encryption was asked for"))?;
             let name = ServerName::try_from(self.host).map_err(io::Error::other)?;
             let stream = tokio_rustls::TlsConnector::from(config).connect(name, stream).await?;
-            Ok(Encrypted(Box::new(stream)))
+            Ok(Carried(Box::new(stream)))
         })
     }
 
@@ -107,12 +107,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for ToHos
 }
 
 /// An encrypted stream.
-pub(crate) struct Encrypted<S>(
-    #[cfg(feature = "tls")] Box<tokio_rustls::client::TlsStream<S>>,
-    #[cfg(not(feature = "tls"))] S,
-);
+#[cfg(feature = "tls")]
+pub(crate) type Encrypted<S> = Carried<Box<tokio_rustls::client::TlsStream<S>>>;
+#[cfg(not(feature = "tls"))]
+pub(crate) type Encrypted<S> = Carried<S>;
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
+/// A stream as the driver takes it.
+pub(crate) struct Carried<T>(pub(crate) T);
+
+impl<T: AsyncRead + Unpin> AsyncRead for Carried<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -122,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Carried<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, buf)
     }
@@ -136,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
+impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream for Carried<T> {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }

@@ -1,22 +1,23 @@
 //! Connections. Each is owned by a task that drives it until it ends; a statement that is given up leaves no trace on it.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
+use tokio_postgres::SimpleQueryRow;
 
 use crate::config::Config;
+use crate::direct::is_direct;
+use crate::line::{Line, Lone, Work};
 use crate::schema;
-use crate::sql::{Statement, Values, number};
+use crate::sql::{Values, number};
 use crate::tls::Connector;
 use crate::trouble::{Trouble, judge, other_schema};
+use crate::usual::{Call, Outcome};
 
 /// How often a statement is tried again that others made the database roll back.
 const TRIES: u32 = 50;
@@ -39,18 +40,15 @@ struct Lane {
 /// A connection and the task that drives it.
 struct Link {
     line: Arc<Line>,
-    task: JoinHandle<()>,
+    _task: Task,
 }
 
-/// A connection, and the statements that it knows. A pooler may have lent us another one meanwhile.
-struct Line {
-    client: Client,
-    known: std::sync::Mutex<HashSet<String>>,
-}
+/// Drives a connection until it is dropped.
+struct Task(JoinHandle<()>);
 
-impl Drop for Link {
+impl Drop for Task {
     fn drop(&mut self) {
-        self.task.abort();
+        self.0.abort();
     }
 }
 
@@ -96,42 +94,29 @@ impl Wire {
 
     /// Runs a statement. One that others made the database roll back is tried again; missing tables are created.
     pub(crate) async fn run(&self, text: &str, values: &Values) -> Result<Vec<SimpleQueryRow>> {
-        self.run_statement(&values.statement(text), values).await
+        self.ask(&Lone { statement: &values.statement(text), values }).await
     }
 
-    /// The same for one that was written before.
-    pub(crate) async fn run_statement(
-        &self,
-        statement: &Statement,
-        values: &Values,
-    ) -> Result<Vec<SimpleQueryRow>> {
-        let row = |message| match message {
-            SimpleQueryMessage::Row(row) => Some(row),
-            _ => None,
-        };
-        Ok(self.ask(statement, values).await?.into_iter().filter_map(row).collect())
+    /// The same for one of the usual ones.
+    pub(crate) async fn run_usual(&self, call: &Call<'_>) -> Result<Outcome> {
+        self.ask(call).await
     }
 
-    /// The same for one that returns nothing: how many rows it changed.
-    pub(crate) async fn change(&self, statement: &Statement, values: &Values) -> Result<u64> {
-        let count = |message: &SimpleQueryMessage| match message {
-            SimpleQueryMessage::CommandComplete(count) => Some(*count),
-            _ => None,
-        };
-        // The statement comes last: the connection may have been told first what it means.
-        Ok(self.ask(statement, values).await?.iter().rev().find_map(count).unwrap_or_default())
+    /// The same for several, in one transaction.
+    pub(crate) async fn run_together(&self, calls: &[Call<'_>]) -> Result<Vec<Outcome>> {
+        self.ask(calls).await
     }
 
-    async fn ask(&self, statement: &Statement, values: &Values) -> Result<Vec<SimpleQueryMessage>> {
+    async fn ask<W: Work + ?Sized>(&self, work: &W) -> Result<W::Answer> {
         let mut created = false;
         for _ in 0..TRIES {
-            match self.once(statement, values).await {
-                Ok(messages) => return Ok(messages),
+            match self.once(work).await {
+                Ok(answer) => return Ok(answer),
                 Err(Trouble::Again) => tokio::task::yield_now().await,
                 Err(Trouble::NoTables) if !created && self.config.options.create => {
                     // Somebody dropped them, or the database started anew.
                     created = true;
-                    self.create_tables().await.map_err(|e| e.at(self.config.url()))?;
+                    Box::pin(self.create_tables()).await.map_err(|e| e.at(self.config.url()))?;
                 }
                 Err(Trouble::NoTables) => return Err(self.no_tables().at(self.config.url())),
                 Err(Trouble::Broken(error) | Trouble::Error(error)) => {
@@ -143,15 +128,14 @@ impl Wire {
         Err(Error::new(Kind::Unavailable, what).at(self.config.url()))
     }
 
-    async fn once(&self, statement: &Statement, values: &Values) -> Result<Vec<SimpleQueryMessage>, Trouble> {
+    async fn once<W: Work + ?Sized>(&self, work: &W) -> Result<W::Answer, Trouble> {
         let lane = self.lane();
         lane.busy.fetch_add(1, Ordering::Relaxed);
         let _busy = Busy(&lane.busy);
         let line = self.line(lane).await?;
-        match timeout(self.timeout(), line.run(statement, values)).await {
-            Ok(Ok(messages)) => Ok(messages),
-            Ok(Err(error)) => {
-                let trouble = judge(error);
+        match timeout(self.timeout(), work.run(&line)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(trouble)) => {
                 if let Trouble::Broken(_) = trouble {
                     self.hang_up(lane, &line).await;
                 }
@@ -198,6 +182,12 @@ impl Wire {
             return Err(Trouble::Error(Error::new(Kind::Unavailable, "the session is closed")));
         }
         *link = None;
+        // In a box: most statements find a connection, and need no room for this.
+        let made = Box::pin(self.connect()).await?;
+        Ok(link.insert(made).line.clone())
+    }
+
+    async fn connect(&self) -> Result<Link, Trouble> {
         let connecting = self.config.server.connect(self.connector.clone());
         let (client, connection) = match timeout(self.timeout(), connecting).await {
             Ok(Ok(connected)) => connected,
@@ -209,9 +199,13 @@ impl Wire {
                 tracing::debug!(%error, "a connection to the database ended");
             }
         });
-        let line = Arc::new(Line { client, known: std::sync::Mutex::default() });
-        *link = Some(Link { line: line.clone(), task });
-        Ok(line)
+        // It ends with its task, if the next fails.
+        let task = Task(task);
+        let direct = match timeout(self.timeout(), is_direct(&client)).await {
+            Ok(direct) => direct.map_err(judge)?,
+            Err(_) => return Err(Trouble::Broken(self.too_slow("connecting"))),
+        };
+        Ok(Link { line: Arc::new(Line::new(client, direct)), _task: task })
     }
 
     async fn hang_up(&self, lane: &Lane, line: &Arc<Line>) {
@@ -268,43 +262,5 @@ impl Wire {
         for lane in &self.lanes {
             *lane.link.lock().await = None;
         }
-    }
-}
-
-impl Line {
-    /// Runs a statement by its name; says first what the name means if the connection doesn't know.
-    async fn run(
-        &self,
-        statement: &Statement,
-        values: &Values,
-    ) -> Result<Vec<SimpleQueryMessage>, tokio_postgres::Error> {
-        let execute = values.execute(statement);
-        let remembered = self.known().contains(&statement.name);
-        let mut known = remembered;
-        loop {
-            let answer = if known {
-                self.client.simple_query(&execute).await
-            } else {
-                self.client.simple_query(&format!("{}; {execute}", statement.prepare)).await
-            };
-            match answer {
-                // A pooler has lent us a connection that others have used, or one that is new.
-                Err(error) if !known && error.code() == Some(&SqlState::DUPLICATE_PSTATEMENT) => known = true,
-                Err(error) if known && error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME) => {
-                    known = false
-                }
-                Err(error) => return Err(error),
-                Ok(messages) => {
-                    if !remembered {
-                        self.known().insert(statement.name.clone());
-                    }
-                    return Ok(messages);
-                }
-            }
-        }
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

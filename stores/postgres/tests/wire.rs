@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use common::open;
 use leasehold_client::{Budget, Client};
-use leasehold_testkit::servers::{Postgres, PostgresOptions};
-use leasehold_testkit::sql::fresh_url;
+use leasehold_testkit::servers::{PgBouncer, Postgres, PostgresOptions};
+use leasehold_testkit::sql::{fresh_prefix, fresh_url};
 use leasehold_testkit::wait::{eventually, soon};
 
 async fn client(url: &str) -> Client {
@@ -15,10 +15,41 @@ async fn client(url: &str) -> Client {
     soon("a client", builder.open(open(url).expect("a store"))).await.expect("a client")
 }
 
-/// How many statements about locks the server's log has. It shows each with what was prepared under its name.
-fn statements(server: &Postgres) -> usize {
+/// The statements about locks in the server's log: those that were prepared under a name of ours, and those by the protocol's.
+fn statements(server: &Postgres) -> (usize, usize) {
     let log = std::fs::read_to_string(server.folder().join("log")).expect("a log");
-    log.lines().filter(|line| line.contains("PREPARE leasehold_") && line.contains("_locks")).count()
+    let count =
+        |what: &str| log.lines().filter(|line| line.contains(what) && line.contains("_locks")).count();
+    (count("PREPARE leasehold_"), count(" execute s"))
+}
+
+/// All of them.
+fn all(server: &Postgres) -> usize {
+    let (named, bound) = statements(server);
+    named + bound
+}
+
+async fn use_a_lock(url: &str) {
+    let client = client(url).await;
+    for _ in 0..5 {
+        client.mutex("x").lock().await.expect("a lock").release().await.expect("a release");
+    }
+    client.close().await.expect("a goodbye");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_protocols_statements_are_used_where_there_is_no_pooler() {
+    let server = Postgres::start(PostgresOptions::new().line("log_statement = all").tls());
+    let url = fresh_url(&server);
+    for url in [url.clone(), format!("{url}&sslmode=require&ca={}", server.certificates().ca().display())] {
+        let (_, before) = statements(&server);
+        use_a_lock(&url).await;
+        assert_eq!(statements(&server).1 - before, 10, "{url}");
+    }
+    let pooler = PgBouncer::start(server.address(), 2);
+    let (_, before) = statements(&server);
+    use_a_lock(&format!("{}?prefix={}", pooler.url(), fresh_prefix())).await;
+    assert_eq!(statements(&server).1, before, "behind a pooler they may be somebody else's");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -26,11 +57,11 @@ async fn a_free_lock_costs_one_statement_and_its_release_another() {
     let server = Postgres::start(PostgresOptions::new().line("log_statement = all"));
     let client = client(&fresh_url(&server)).await;
     client.mutex("x").lock().await.expect("a lock").release().await.expect("a release");
-    let before = statements(&server);
+    let before = all(&server);
     for _ in 0..10 {
         client.mutex("x").lock().await.expect("a lock").release().await.expect("a release");
     }
-    assert_eq!(statements(&server) - before, 20);
+    assert_eq!(all(&server) - before, 20);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

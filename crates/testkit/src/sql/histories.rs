@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold_core::queue::{Effects, Now, Queue};
 use leasehold_core::store::{
     Ask, Inbox, Joined, Leave, Note, Otherwise, Presence, Renewal, Renewed, Session,
@@ -17,6 +18,9 @@ use super::{Database, fresh_url};
 /// How many events a history has, and how many histories there are.
 const EVENTS: usize = 150;
 const HISTORIES: u64 = 4;
+
+/// How many locks have an event at once.
+const LOCKS: usize = 24;
 
 /// Nothing ends by itself meanwhile.
 const LONG: Duration = Duration::from_secs(3600);
@@ -61,30 +65,69 @@ pub async fn random_histories_agree_with_the_rule<D: Database>(db: D) {
     }
 }
 
-async fn history(db: impl Database, seed: u64) {
-    let url = fresh_url(db.server());
+/// The same where many locks have an event at once, so that those that take a lock and give it back share transactions.
+pub async fn random_histories_in_company_agree_with_the_rule<D: Database>(db: D) {
+    for seed in 0..HISTORIES {
+        history_in_company(db, seed).await;
+    }
+}
+
+async fn sessions(db: impl Database, url: &str) -> Vec<(SessionId, Arc<dyn Session>)> {
     let mut sessions: Vec<(SessionId, Arc<dyn Session>)> = Vec::new();
     for _ in 0..3 {
         let id = SessionId::random().expect("an id");
         let me = Presence { id, label: Label::new("me") };
-        let session = db.open(&url).expect("a store").open(me, Arc::new(Deaf)).await.expect("a session");
+        let session = db.open(url).expect("a store").open(me, Arc::new(Deaf)).await.expect("a session");
         sessions.push((id, session));
     }
-    let mut dice = Dice(seed);
+    sessions
+}
+
+fn models(count: usize) -> Vec<Model> {
     let name = |n: usize| Name::new(format!("lock {n}")).expect("a name");
     let model = |n| Model { name: name(n), queue: Queue::default(), entries: Vec::new(), highest: Token(0) };
-    let mut models: Vec<Model> = (0..2).map(model).collect();
+    (0..count).map(model).collect()
+}
+
+async fn history(db: impl Database, seed: u64) {
+    let sessions = sessions(db, &fresh_url(db.server())).await;
+    let (mut dice, mut models) = (Dice(seed), models(2));
     for event in 0..EVENTS {
         let model = &mut models[dice.below(2)];
         let did = step(model, &sessions, &mut dice).await;
-        let real = sessions[0].1.clone().inspect(model.name.clone()).await.expect("a look");
-        let rule = model.queue.snapshot(&model.name, now());
-        let sides = |s: &Snapshot| (seen(&s.holders), seen(&s.waiters), s.limit);
-        assert_eq!(sides(&real), sides(&rule), "seed {seed}, event {event}: {did}");
+        agrees(model, &sessions, &format!("seed {seed}, event {event}: {did}")).await;
     }
     for (_, session) in sessions {
         session.close().await.expect("a close");
     }
+}
+
+async fn history_in_company(db: impl Database, seed: u64) {
+    let sessions = sessions(db, &fresh_url(db.server())).await;
+    let mut models: Vec<(Model, Dice)> =
+        models(LOCKS).into_iter().zip(0..).map(|(model, n)| (model, Dice(seed * 1000 + n))).collect();
+    for event in 0..EVENTS / 3 {
+        let events = models.iter_mut().map(|(model, dice)| async {
+            // Most of them are free most of the time.
+            while model.entries.len() > 1 {
+                leave(model, 0, &sessions).await;
+            }
+            let did = step(model, &sessions, dice).await;
+            agrees(model, &sessions, &format!("seed {seed}, event {event}: {did}")).await;
+        });
+        join_all(events).await;
+    }
+    for (_, session) in sessions {
+        session.close().await.expect("a close");
+    }
+}
+
+/// What the tables say is what the rule says.
+async fn agrees(model: &Model, sessions: &[(SessionId, Arc<dyn Session>)], when: &str) {
+    let real = sessions[0].1.clone().inspect(model.name.clone()).await.expect("a look");
+    let rule = model.queue.snapshot(&model.name, now());
+    let sides = |s: &Snapshot| (seen(&s.holders), seen(&s.waiters), s.limit);
+    assert_eq!(sides(&real), sides(&rule), "{when}");
 }
 
 /// Any moment will do for the rule: nothing ends by itself.
@@ -122,14 +165,7 @@ async fn step(model: &mut Model, sessions: &[(SessionId, Arc<dyn Session>)], dic
     let (whose, id, token) = model.entries[at];
     let session = sessions[whose].1.clone();
     match which {
-        4..=6 => {
-            let leave = Leave::new(name, id);
-            let real = session.leave(leave).await.expect("a release");
-            let rule = model.queue.leave(id, None, POLICY, now(), out);
-            assert_eq!(real, rule, "leave {id}");
-            model.entries.remove(at);
-            format!("leave {id}: {real:?}")
-        }
+        4..=6 => leave(model, at, sessions).await,
         7 | 8 => {
             let line = Renewal { name, id, token, more_tokens: false };
             let real =
@@ -156,6 +192,15 @@ async fn step(model: &mut Model, sessions: &[(SessionId, Arc<dyn Session>)], dic
             "a request to release".to_owned()
         }
     }
+}
+
+/// An entry leaves, on both sides. Tells what came of it.
+async fn leave(model: &mut Model, at: usize, sessions: &[(SessionId, Arc<dyn Session>)]) -> String {
+    let (whose, id, _) = model.entries.remove(at);
+    let real = sessions[whose].1.clone().leave(Leave::new(model.name.clone(), id)).await.expect("a release");
+    let rule = model.queue.leave(id, None, POLICY, now(), &mut Effects::new(false));
+    assert_eq!(real, rule, "leave {id}");
+    format!("leave {id}: {real:?}")
 }
 
 /// Mostly what most people ask for.

@@ -26,6 +26,22 @@ macro_rules! sql_histories {
     ($database:expr) => {
         $crate::sql_tests! { $database, histories {
             random_histories_agree_with_the_rule
+            random_histories_in_company_agree_with_the_rule
+        } }
+    };
+}
+
+/// Many claims and releases at once, which share transactions.
+#[macro_export]
+macro_rules! sql_company {
+    ($database:expr) => {
+        $crate::sql_tests! { $database, company {
+            many_at_once_share_transactions
+            one_that_fails_fails_alone
+            who_finds_a_lock_taken_waits_and_keeps_nobody_up
+            claims_that_are_given_up_leave_nothing
+            crowds_that_want_the_same_names_do_not_block_each_other
+            crowds_get_over_connections_that_end
         } }
     };
 }

@@ -14,10 +14,12 @@
 //! - [`encryption`]: servers that must prove who they are.
 //! - [`transactions`]: locks that end with the user's own transaction.
 //! - [`deaths`]: clients that die; [`faults`]: servers that die, connections that break, many clients at once.
+//! - [`company`]: many claims and releases at once.
 //! - [`histories`]: random ones, against the rule.
 //! - [`server`]: what a server can be asked for, whatever its make.
 //! - `list`: the names of all scenarios.
 
+pub mod company;
 pub mod deaths;
 pub mod doctor;
 pub mod encryption;

@@ -40,6 +40,9 @@ pub trait SqlServer: Send + Sync + 'static {
         self.sql(&if database.is_empty() { ddl.to_owned() } else { format!("USE {database}; {ddl}") });
     }
 
+    /// How many transactions of usual statements there were, or a few more.
+    fn transactions(&self) -> u64;
+
     /// Ends the connection with this number.
     fn kill_backend(&self, id: &str);
 
@@ -110,6 +113,10 @@ impl SqlServer for Postgres {
 
     fn try_sql(&self, statements: &str) -> Result<String, String> {
         self.try_sql(statements)
+    }
+
+    fn transactions(&self) -> u64 {
+        self.sql("SELECT txid_current()").parse().expect("a number")
     }
 
     fn kill_backend(&self, id: &str) {
@@ -196,6 +203,14 @@ impl SqlServer for MariaDb {
 
     fn try_sql(&self, statements: &str) -> Result<String, String> {
         self.try_sql(statements).map(|rows| rows.replace('\t', "|"))
+    }
+
+    fn transactions(&self) -> u64 {
+        let told = self.sql(
+            "SELECT CAST(SUM(variable_value) AS INTEGER) FROM information_schema.global_status \
+             WHERE variable_name IN ('COM_STMT_EXECUTE', 'COM_COMMIT')",
+        );
+        told.parse().expect("a number")
     }
 
     fn kill_backend(&self, id: &str) {

@@ -5,13 +5,19 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::queue::Entry;
 use leasehold_core::{EntryId, Lease, Name, Want};
+
+use crate::backend::Entering;
+
+/// The state of an entry that has left although the row of its lock still says it: what the next one does not change need not be written again.
+pub const FREED: &str = "freed";
 
 /// How many are remembered at most. A name takes the place of another one.
 const PLACES: usize = 4096;
 
 /// A place for each of many names, which share them by their hashes.
-pub(crate) struct Idle(Box<[Mutex<Place>]>);
+pub struct Idle(Box<[Mutex<Place>]>);
 
 #[derive(Default)]
 struct Place {
@@ -27,15 +33,26 @@ struct Place {
 
 /// What stays in the row of a lock that one entry after the other takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Terms {
-    pub(crate) want: Want,
-    pub(crate) lease: Lease,
-    pub(crate) place: Duration,
+pub struct Terms {
+    /// What is wanted.
+    pub want: Want,
+    /// For how long.
+    pub lease: Lease,
+    /// How long a place in the queue lasts.
+    pub place: Duration,
+}
+
+impl Terms {
+    /// Those of a claim.
+    pub fn of(entering: &Entering) -> Self {
+        let Entry { want, lease, place, .. } = entering.row.entry;
+        Terms { want, lease, place }
+    }
 }
 
 /// How a lock was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Left {
+pub enum Left {
     /// There is a row.
     Somehow,
     /// By this entry, which had taken it in one statement, on these terms.
@@ -57,21 +74,21 @@ impl Idle {
     }
 
     /// How the lock was left, if it was.
-    pub(crate) fn left(&self, name: &Name) -> Option<Left> {
+    pub fn left(&self, name: &Name) -> Option<Left> {
         let (place, mark) = self.place(name);
         let last = place.last.map_or(Left::Somehow, |(id, terms)| Left::By(id, terms));
         (place.mark == mark && place.idle).then_some(last)
     }
 
     /// An entry has taken it, in one statement.
-    pub(crate) fn taken(&self, name: &Name, id: EntryId, terms: Terms) {
+    pub fn taken(&self, name: &Name, id: EntryId, terms: Terms) {
         let (mut place, mark) = self.place(name);
         let shared = place.mark == mark && place.shared;
         *place = Place { mark, idle: false, last: (!shared).then_some((id, terms)), shared };
     }
 
     /// An entry has left it idle.
-    pub(crate) fn note(&self, name: &Name, id: EntryId) {
+    pub fn note(&self, name: &Name, id: EntryId) {
         let (mut place, mark) = self.place(name);
         let last = place.last.filter(|(last, _)| place.mark == mark && *last == id);
         let shared = place.mark == mark && place.shared;
@@ -79,7 +96,7 @@ impl Idle {
     }
 
     /// It was not as it was left: others take it too.
-    pub(crate) fn forget(&self, name: &Name) {
+    pub fn forget(&self, name: &Name) {
         let (mut place, mark) = self.place(name);
         // Another name may have come meanwhile.
         if place.mark == mark {

@@ -10,14 +10,14 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::row::micros;
 use leasehold_core::{Clock, Tick};
-use leasehold_sql::row::micros;
 
 /// How long others may go on without looking for those that watch.
-pub(crate) const LAG: Duration = Duration::from_millis(250);
+pub const LAG: Duration = Duration::from_millis(250);
 
 /// What the last look has shown.
-pub(crate) struct Unwatched {
+pub struct Unwatched {
     clock: Clock,
     last: Mutex<Option<Look>>,
 }
@@ -31,23 +31,25 @@ struct Look {
 }
 
 impl Unwatched {
-    pub(crate) fn new(clock: Clock) -> Self {
+    /// Nothing was seen yet.
+    pub fn new(clock: Clock) -> Self {
         Unwatched { clock, last: Mutex::new(None) }
     }
 
-    pub(crate) fn now(&self) -> Tick {
+    /// The time by our clock, for [`seen`](Unwatched::seen).
+    pub fn now(&self) -> Tick {
         self.clock.now()
     }
 
     /// Until when nobody has to be looked for, by the clock of the database. `None` if that has to be done now.
-    pub(crate) fn until(&self) -> Option<u64> {
+    pub fn until(&self) -> Option<u64> {
         let now = self.now();
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().filter(|look| now < look.sent + LAG).map(|look| look.at + micros(LAG))
     }
 
     /// A statement that was sent then found nobody, at this time of the database.
-    pub(crate) fn seen(&self, sent: Tick, at: u64) {
+    pub fn seen(&self, sent: Tick, at: u64) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Look { sent, at });
     }
 }
