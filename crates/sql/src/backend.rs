@@ -113,13 +113,18 @@ pub struct Lock {
     pub line: i64,
     /// How many entries there are besides the front.
     pub rest: i64,
-    /// When the rows may be removed if nothing happens.
+    /// When the rows may be removed if nothing happens, but for what [`may_go`](crate::usual::may_go) asks besides.
     pub keep: i64,
     /// The entries, in any order: all, or the first of the queue.
     pub rows: Vec<Row>,
 }
 
 impl Lock {
+    /// Whether all entries are here, the front and those behind it. `false` also if there is no front.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.rows.len() as i64 > self.rest
+    }
+
     /// The queue that the rows say.
     pub fn queue(&self) -> Queue {
         let mut rows: Vec<&Row> = self.rows.iter().collect();

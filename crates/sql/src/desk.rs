@@ -228,7 +228,8 @@ impl<B: Backend> Desk<B> {
             let mut out = Effects::new(!loaded.watchers.is_empty());
             let left = queue.leave(id, used, POLICY, now, &mut out);
             // Those that were not read don't matter if one holds it alone now, and there was an end to the line of its heirs.
-            let decided = matches!(queue.entries.as_slice(), [heir, ..] if heir.want == Want::Exclusive);
+            let decided = matches!(queue.entries.as_slice(), [heir, ..] if heir.want == Want::Exclusive)
+                || before.is_whole();
             if left != Left::Done || !decided {
                 return Ok(false);
             }

@@ -1,12 +1,13 @@
-//! Which locks this session left idle, as far as it remembers: their rows are there, and likely they are free and as it left them.
+//! How the rows of locks are, as far as this session knows because it wrote them last.
 //!
-//! It is a guess that saves work where it is right. Where it is wrong it costs one statement, which then does nothing.
+//! It is a guess that saves work where it is right. A statement that goes by it asks for the version that it expects, so where the guess is
+//! wrong the statement does nothing.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::queue::Entry;
-use leasehold_core::{EntryId, Lease, Name, Want};
+use leasehold_core::{EntryId, Lease, Name, Token, Want};
 
 use crate::backend::Entering;
 
@@ -25,28 +26,42 @@ struct Place {
     mark: u64,
     /// Whether the lock was left idle.
     idle: bool,
-    /// The entry that took it last in one statement, and how; not where others take it too.
-    last: Option<(EntryId, Terms)>,
+    /// What this session wrote last, if it knows the whole row by that.
+    written: Option<Written>,
     /// Others take it too, as was once found: it is not worth trying whether it is as this session left it.
     shared: bool,
 }
 
+/// A row that an entry of this session wrote whole when it took the lock. Nobody but this session has changed it since, if it has this version
+/// still: every change makes a new one.
+struct Written {
+    id: EntryId,
+    terms: Terms,
+    /// The first token of its block.
+    first: Token,
+    version: i64,
+}
+
 /// What stays in the row of a lock that one entry after the other takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
-    /// What is wanted.
-    pub want: Want,
-    /// For how long.
-    pub lease: Lease,
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Terms {
+    want: Want,
+    lease: Lease,
     /// How long a place in the queue lasts.
-    pub place: Duration,
+    place: Duration,
+    /// How the session is told.
+    wake: String,
 }
 
 impl Terms {
-    /// Those of a claim.
-    pub fn of(entering: &Entering) -> Self {
+    fn of(entering: &Entering) -> Self {
         let Entry { want, lease, place, .. } = entering.row.entry;
-        Terms { want, lease, place }
+        Terms { want, lease, place, wake: entering.row.wake.clone() }
+    }
+
+    fn are_those_of(&self, entering: &Entering) -> bool {
+        let Entry { want, lease, place, .. } = entering.row.entry;
+        (self.want, self.lease, self.place) == (want, lease, place) && self.wake == entering.row.wake
     }
 }
 
@@ -55,8 +70,17 @@ impl Terms {
 pub enum Left {
     /// There is a row.
     Somehow,
-    /// By this entry, which had taken it in one statement, on these terms.
-    By(EntryId, Terms),
+    /// By an entry of this session that had taken it on the same terms. The row has this version.
+    AsWritten(i64),
+}
+
+/// A lock that is held, as this session wrote it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The version of its row.
+    pub version: i64,
+    /// The first token of its block.
+    pub first: Token,
 }
 
 impl Default for Idle {
@@ -73,26 +97,43 @@ impl Idle {
         (place.lock().unwrap_or_else(PoisonError::into_inner), hash as u64 | 1)
     }
 
-    /// How the lock was left, if it was.
-    pub fn left(&self, name: &Name) -> Option<Left> {
+    /// How the lock that is wanted was left, if it was.
+    pub fn left(&self, entering: &Entering) -> Option<Left> {
+        let (place, mark) = self.place(&entering.name);
+        if place.mark != mark || !place.idle {
+            return None;
+        }
+        let fits = |written: &&Written| !place.shared && written.terms.are_those_of(entering);
+        let written = place.written.as_ref().filter(fits);
+        Some(written.map_or(Left::Somehow, |written| Left::AsWritten(written.version)))
+    }
+
+    /// How the lock is that this entry holds, if nothing was done to it since it was taken.
+    pub fn held(&self, name: &Name, id: EntryId) -> Option<Held> {
         let (place, mark) = self.place(name);
-        let last = place.last.map_or(Left::Somehow, |(id, terms)| Left::By(id, terms));
-        (place.mark == mark && place.idle).then_some(last)
+        let written = place.written.as_ref().filter(|written| place.mark == mark && written.id == id)?;
+        Some(Held { version: written.version, first: written.first })
     }
 
-    /// An entry has taken it, in one statement.
-    pub fn taken(&self, name: &Name, id: EntryId, terms: Terms) {
-        let (mut place, mark) = self.place(name);
+    /// It was taken in one statement, which wrote the whole row, or what differed from how it was left.
+    pub fn taken(&self, entering: &Entering, first: Token, version: i64) {
+        let (mut place, mark) = self.place(&entering.name);
         let shared = place.mark == mark && place.shared;
-        *place = Place { mark, idle: false, last: (!shared).then_some((id, terms)), shared };
+        // A limit is one more thing in the row, which goes when the lock is left.
+        let whole = entering.limit.is_none();
+        let id = entering.row.id();
+        let written = whole.then(|| Written { id, terms: Terms::of(entering), first, version });
+        *place = Place { mark, idle: false, written, shared };
     }
 
-    /// An entry has left it idle.
-    pub fn note(&self, name: &Name, id: EntryId) {
+    /// An entry has left it idle. The version is known if nothing else has changed since it was taken.
+    pub fn note(&self, name: &Name, id: EntryId, version: Option<i64>) {
         let (mut place, mark) = self.place(name);
-        let last = place.last.filter(|(last, _)| place.mark == mark && *last == id);
-        let shared = place.mark == mark && place.shared;
-        *place = Place { mark, idle: true, last, shared };
+        let same = place.mark == mark;
+        let written = place.written.take().filter(|written| same && written.id == id);
+        let written = written.zip(version).map(|(written, version)| Written { version, ..written });
+        let shared = same && place.shared;
+        *place = Place { mark, idle: true, written, shared };
     }
 
     /// It was not as it was left: others take it too.
@@ -100,56 +141,111 @@ impl Idle {
         let (mut place, mark) = self.place(name);
         // Another name may have come meanwhile.
         if place.mark == mark {
-            *place = Place { mark, idle: false, last: None, shared: true };
+            *place = Place { mark, idle: false, written: None, shared: true };
+        }
+    }
+
+    /// Something is done to the row that makes its version unknown, as a renewal does.
+    pub fn changes(&self, name: &Name) {
+        let (mut place, mark) = self.place(name);
+        if place.mark == mark {
+            place.written = None;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use leasehold_core::{Label, SessionId};
 
-    const TERMS: Terms =
-        Terms { want: Want::Exclusive, lease: Lease::Kept(Duration::from_secs(1)), place: Duration::ZERO };
+    use super::*;
+    use crate::row::Row;
+
+    fn claim(name: &str, id: u128, wake: &str, limit: Option<u32>) -> Entering {
+        let entry = Entry {
+            id: EntryId(id),
+            session: SessionId(1),
+            label: Label::new("x"),
+            want: Want::Exclusive,
+            lease: Lease::Kept(Duration::from_secs(1)),
+            place: Duration::ZERO,
+            since: 0,
+            ends: None,
+            grant: None,
+        };
+        let row = Row { entry, barges: false, seq: 1, wake: wake.to_owned() };
+        Entering { name: Name::new(name).unwrap(), row, limit }
+    }
+
+    fn left(idle: &Idle, id: u128) -> Option<Left> {
+        idle.left(&claim("one", id, "push", None))
+    }
 
     #[test]
     fn what_was_noted_is_remembered_until_it_is_forgotten() {
         let idle = Idle::default();
         let (one, other) = (Name::new("one").unwrap(), Name::new("other").unwrap());
-        assert_eq!(idle.left(&one), None);
-        idle.note(&one, EntryId(1));
-        assert_eq!((idle.left(&one), idle.left(&other)), (Some(Left::Somehow), None));
+        assert_eq!(left(&idle, 1), None);
+        idle.note(&one, EntryId(1), None);
+        assert_eq!(left(&idle, 2), Some(Left::Somehow));
+        assert_eq!(idle.left(&claim("other", 2, "push", None)), None);
         idle.forget(&other);
-        assert_eq!(idle.left(&one), Some(Left::Somehow));
+        assert_eq!(left(&idle, 2), Some(Left::Somehow));
         idle.forget(&one);
-        assert_eq!(idle.left(&one), None);
+        assert_eq!(left(&idle, 2), None);
     }
 
     #[test]
-    fn only_the_entry_that_took_it_knows_how_it_was_left() {
+    fn what_this_session_wrote_is_known_by_its_version() {
         let idle = Idle::default();
-        let name = Name::new("one").unwrap();
-        idle.taken(&name, EntryId(1), TERMS);
-        assert_eq!(idle.left(&name), None);
-        idle.note(&name, EntryId(1));
-        assert_eq!(idle.left(&name), Some(Left::By(EntryId(1), TERMS)));
-        idle.taken(&name, EntryId(2), TERMS);
-        idle.note(&name, EntryId(3));
-        assert_eq!(idle.left(&name), Some(Left::Somehow));
+        let one = Name::new("one").unwrap();
+        idle.taken(&claim("one", 1, "push", None), Token(7), 10);
+        assert_eq!((left(&idle, 2), idle.held(&one, EntryId(2))), (None, None));
+        assert_eq!(idle.held(&one, EntryId(1)), Some(Held { version: 10, first: Token(7) }));
+        idle.note(&one, EntryId(1), Some(11));
+        assert_eq!(left(&idle, 2), Some(Left::AsWritten(11)));
+        // On other terms, more has to be written.
+        assert_eq!(idle.left(&claim("one", 2, "elsewhere", None)), Some(Left::Somehow));
+    }
+
+    #[test]
+    fn what_others_may_have_changed_is_not_known() {
+        let idle = Idle::default();
+        let one = Name::new("one").unwrap();
+        let known = |idle: &Idle| (left(idle, 9), idle.held(&one, EntryId(1)));
+        // A renewal is under way, or was.
+        idle.taken(&claim("one", 1, "push", None), Token(7), 10);
+        idle.changes(&one);
+        assert_eq!(known(&idle), (None, None));
+        idle.note(&one, EntryId(1), Some(11));
+        assert_eq!(known(&idle), (Some(Left::Somehow), None));
+        // It was left by a statement that goes by no version.
+        idle.taken(&claim("one", 1, "push", None), Token(7), 10);
+        idle.note(&one, EntryId(1), None);
+        assert_eq!(known(&idle), (Some(Left::Somehow), None));
+        // Somebody else left it.
+        idle.taken(&claim("one", 1, "push", None), Token(7), 10);
+        idle.note(&one, EntryId(2), Some(11));
+        assert_eq!(known(&idle), (Some(Left::Somehow), None));
+        // A limit goes with the lock.
+        idle.taken(&claim("one", 1, "push", Some(3)), Token(7), 10);
+        assert_eq!(known(&idle), (None, None));
     }
 
     #[test]
     fn where_others_take_it_too_nobody_tries_whether_it_is_as_it_was_left() {
         let idle = Idle::default();
-        let name = Name::new("one").unwrap();
-        idle.taken(&name, EntryId(1), TERMS);
-        idle.note(&name, EntryId(1));
-        idle.forget(&name);
-        assert_eq!(idle.left(&name), None);
-        for id in [EntryId(2), EntryId(3)] {
-            idle.taken(&name, id, TERMS);
-            idle.note(&name, id);
-            assert_eq!(idle.left(&name), Some(Left::Somehow));
+        let one = Name::new("one").unwrap();
+        idle.taken(&claim("one", 1, "push", None), Token(7), 10);
+        idle.note(&one, EntryId(1), Some(11));
+        idle.forget(&one);
+        assert_eq!(left(&idle, 2), None);
+        for id in [2, 3] {
+            idle.taken(&claim("one", id, "push", None), Token(7), 10);
+            // While it is held, nobody else takes it.
+            assert!(idle.held(&one, EntryId(id)).is_some());
+            idle.note(&one, EntryId(id), Some(11));
+            assert_eq!(left(&idle, 9), Some(Left::Somehow));
         }
     }
 }

@@ -15,7 +15,8 @@
 //! - [`backend`]: what a database must be able to do.
 //! - `desk`: one client's presence: each call is an event on a lock.
 //! - [`session`]: the [`Session`](leasehold_core::store::Session) of every SQL store.
-//! - [`idle`]: which locks were left idle, as far as is known.
+//! - [`usual`]: which statement takes a free lock or gives it back, and what came of it.
+//! - [`idle`]: how the rows of locks are, as far as is known.
 //! - `together`: what waits for a connection goes together.
 //! - [`unwatched`]: until when it is known that nobody watches.
 //! - `wake`: what a session knows of its entries, and whom it tells.
@@ -43,6 +44,7 @@ mod together;
 pub mod transaction;
 pub mod trouble;
 pub mod unwatched;
+pub mod usual;
 mod wake;
 
 pub use backend::{Backend, Bell, Departing, Entering, Kept, Loaded, Lock, Step, Stepped};

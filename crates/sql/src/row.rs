@@ -6,6 +6,8 @@ use std::time::Duration;
 use leasehold_core::queue::{Entry, Granted};
 use leasehold_core::{EntryId, Error, Kind, Label, Lease, Result, SessionId, Tick, Token, TokenBlock, Want};
 
+use crate::BLOCK;
+
 /// The value of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
@@ -26,7 +28,8 @@ pub enum Sort {
     Number,
 }
 
-/// The columns of an entry, in both tables, in this order.
+/// The columns of an entry, in both tables, in this order. `held_since`, `block` and `block_end` are written if they are not what they are
+/// when a free lock is taken: [`FRESH`].
 pub const COLUMNS: [(&str, Sort); 20] = [
     ("entry", Sort::Text(32)),
     ("session", Sort::Text(32)),
@@ -49,6 +52,15 @@ pub const COLUMNS: [(&str, Sort); 20] = [
     ("asked", Sort::Number),
     ("wake", Sort::Text(64)),
 ];
+
+/// Columns that are empty for an entry that took a free lock and was given nothing since: it holds the lock since it came, and has the block of
+/// tokens that begins with its first.
+pub const FRESH: [&str; 3] = ["held_since", "block", "block_end"];
+
+/// The first and the last token of the block of an entry, as a statement says it.
+pub fn block() -> (String, String) {
+    ("COALESCE(block, token)".to_owned(), format!("COALESCE(block_end, token + {})", BLOCK - 1))
+}
 
 /// An entry, where it stands, and how its session is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,10 +148,14 @@ impl Row {
         };
         let grant = match state.as_str() {
             "holds" => {
-                let (first, block, block_end) = (token(first?)?, token(block?)?, token(block_end?)?);
+                let first = token(first?)?;
+                // Most are as they were when the lock was taken, and then these are not written.
+                let block = block.map_or(Some(first), token)?;
+                let fresh_end = || block.0.checked_add(u64::from(BLOCK) - 1).map(Token);
+                let block_end = block_end.map_or_else(fresh_end, token)?;
                 let len = u32::try_from(block_end.0.checked_sub(block.0)? + 1).ok()?;
                 let tokens = TokenBlock { first: block, len };
-                let at = u64::try_from(at?).ok()?;
+                let at = u64::try_from(at.unwrap_or(since)).ok()?;
                 Some(Granted { first, tokens, at, started, release_requested: asked })
             }
             "waits" | "barges" => None,
@@ -252,6 +268,21 @@ mod tests {
         ] {
             assert_eq!(Row::read(row.cells().to_vec()).unwrap(), row);
         }
+    }
+
+    #[test]
+    fn what_is_not_written_is_as_when_the_lock_was_taken() {
+        let tokens = TokenBlock { first: Token(20), len: BLOCK };
+        let since = 1_700_000_000_000_000;
+        let grant = Granted { first: Token(20), tokens, at: since, started: true, release_requested: false };
+        let row = row(Some(grant), false, Want::Exclusive);
+        let mut cells = row.cells().to_vec();
+        for (at, (column, _)) in COLUMNS.iter().enumerate() {
+            if FRESH.contains(column) {
+                cells[at] = Cell::Null;
+            }
+        }
+        assert_eq!(Row::read(cells).unwrap(), row);
     }
 
     #[test]

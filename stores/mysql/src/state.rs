@@ -13,13 +13,14 @@ use leasehold_core::{EntryId, Name, Result, SessionId};
 use leasehold_sql::backend::{waiting, watchers};
 use leasehold_sql::change::fresh_version;
 use leasehold_sql::idle::FREED;
-use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
+use leasehold_sql::row::{COLUMNS, Sort, block, micros, unreadable};
+use leasehold_sql::usual::{self, Usual, may_go};
 use leasehold_sql::{Backend, Bell, Cell, Change, Ears, Kept, Letter, Loaded, Lock, Row, Step, Stepped};
 use mysql_async::Value;
 
 use crate::mailbox::{self, Mailbox};
 use crate::sql::{self, Outcome, bytes, maybe, maybe_number, maybe_text, number, string, text};
-use crate::usual::{Call, Usual, unwatched};
+use crate::usual::{Call, Statements, unwatched};
 use crate::wake::{Doorbell, bell_of, ring};
 use crate::wire::{Text, Wire};
 
@@ -43,6 +44,7 @@ pub(crate) struct State {
     /// The columns of an entry, as a list.
     columns: String,
     usual: Usual,
+    statements: Statements,
     mailbox: Arc<Mailbox>,
 }
 
@@ -53,7 +55,8 @@ impl State {
         let (locks, watch) = (table("locks"), table("watch"));
         let retention = micros(config.options.retention);
         State {
-            usual: Usual::new(&locks, &watch, retention),
+            usual: Usual::default(),
+            statements: Statements::new(&locks, &watch, retention),
             mailbox: Arc::default(),
             locks,
             entries: table("entries"),
@@ -209,21 +212,21 @@ impl Backend for State {
 
     async fn step(&self, step: &Step) -> Result<Stepped> {
         loop {
-            let (Call { statement, values, basis }, sent) = (self.usual.call(step)?, self.usual.now());
+            let Call { statement, values, plan } = self.statements.call(&self.usual, step)?;
             let outcome = self.wire.run_prepared(statement, values).await?;
-            if let Some(stepped) = self.usual.came_of(step, basis, sent, &outcome) {
+            if let Some(stepped) = self.usual.came_of(step, &plan, told(&outcome))? {
                 return Ok(stepped);
             }
         }
     }
 
     async fn steps(&self, steps: &[Step]) -> Result<Vec<Option<Stepped>>> {
-        let calls = steps.iter().map(|step| self.usual.call(step)).collect::<Result<Vec<_>>>()?;
+        let call = |step| self.statements.call(&self.usual, step);
+        let calls = steps.iter().map(call).collect::<Result<Vec<_>>>()?;
         let texts = calls.iter().map(|call| sql::written_out(&call.statement, &call.values));
-        let (texts, sent): (Vec<String>, _) = (texts.collect(), self.usual.now());
-        let outcomes = self.together(&texts).await?;
+        let outcomes = self.together(&texts.collect::<Vec<String>>()).await?;
         let each = steps.iter().zip(&calls).zip(&outcomes);
-        Ok(each.map(|((step, call), outcome)| self.usual.came_of(step, call.basis, sent, outcome)).collect())
+        each.map(|((step, call), outcome)| self.usual.came_of(step, &call.plan, told(outcome))).collect()
     }
 
     fn lanes(&self) -> usize {
@@ -314,6 +317,7 @@ impl Backend for State {
 
     async fn keep(&self, lines: &[(Name, EntryId)]) -> Result<Vec<Option<Kept>>> {
         let State { locks, retention, .. } = self;
+        self.usual.renews(lines);
         // Everybody locks rows in the same order.
         let mut sorted: Vec<&(Name, EntryId)> = lines.iter().collect();
         sorted.sort();
@@ -329,8 +333,9 @@ impl Backend for State {
             })
             .collect();
         let names: Vec<String> = lines.iter().map(|(name, _)| key(name)).collect();
+        let (first, end) = block();
         statements.push(format!(
-            "SELECT entry, lease, block, block_end, asked FROM {locks} WHERE name IN ({}) AND entry IS NOT NULL",
+            "SELECT entry, lease, {first}, {end}, asked FROM {locks} WHERE name IN ({}) AND entry IS NOT NULL",
             names.join(", ")
         ));
         let outcomes = self.together(&statements).await?;
@@ -389,7 +394,8 @@ impl Backend for State {
         let State { locks, entries, mail, watch, retention, .. } = self;
         for statement in [
             format!(
-                "DELETE l, e FROM {locks} l LEFT JOIN {entries} e ON e.name = l.name WHERE l.keep < {NOW}"
+                "DELETE l, e FROM {locks} l LEFT JOIN {entries} e ON e.name = l.name WHERE {}",
+                may_go(*retention, NOW)
             ),
             format!("DELETE FROM {mail} WHERE at < {NOW} - {retention}"),
             format!("DELETE FROM {watch} WHERE until < {NOW} - {retention}"),
@@ -420,6 +426,11 @@ fn rings(letters: &[Letter]) -> Vec<String> {
 /// A name, as a statement has it.
 fn key(name: &Name) -> String {
     bytes(name.as_str().as_bytes())
+}
+
+/// What one of the usual statements did.
+fn told(outcome: &Outcome) -> usual::Outcome {
+    usual::Outcome { changed: outcome.changed, told: Some(outcome.id) }
 }
 
 fn changed(outcomes: &[Outcome], at: usize) -> u64 {

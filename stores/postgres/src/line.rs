@@ -8,12 +8,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::TryStreamExt;
 use leasehold_core::{Error, Kind};
+use leasehold_sql::usual::Outcome;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::sql::{Statement, Values};
 use crate::trouble::{Trouble, judge};
-use crate::usual::{Call, Outcome};
+use crate::usual::Call;
 
 /// A connection.
 pub(crate) struct Line {
@@ -176,7 +177,7 @@ impl Line {
         let mut rows = pin!(self.client.query_raw(&statement, values).await?);
         let mut told = None;
         while let Some(row) = rows.try_next().await? {
-            told = Some(row.try_get(0)?);
+            told = Some(row.try_get::<_, i64>(0)?.unsigned_abs());
         }
         Ok(Some(Outcome { changed: rows.rows_affected().unwrap_or_default(), told }))
     }

@@ -9,12 +9,13 @@ use leasehold_core::store::Waiting;
 use leasehold_core::{EntryId, Name, Result, SessionId};
 use leasehold_sql::backend::{waiting, watchers};
 use leasehold_sql::idle::FREED;
-use leasehold_sql::row::{COLUMNS, Sort, micros, unreadable};
+use leasehold_sql::row::{COLUMNS, Sort, block, micros, unreadable};
+use leasehold_sql::usual::{Usual, may_go};
 use leasehold_sql::{Backend, Bell, Cell, Change, Ears, Kept, Letter, Loaded, Lock, Row, Step, Stepped};
 use tokio_postgres::SimpleQueryRow;
 
 use crate::sql::{Values, maybe_number, maybe_text, number, text};
-use crate::usual::Usual;
+use crate::usual::Statements;
 use crate::wake::{Listener, MAIL, PUSH, channel};
 use crate::wire::Wire;
 
@@ -36,6 +37,7 @@ pub(crate) struct State {
     /// The columns of an entry, as a list.
     columns: String,
     usual: Usual,
+    statements: Statements,
 }
 
 impl State {
@@ -49,7 +51,8 @@ impl State {
             watch: table("watch"),
             retention: whole(micros(config.options.retention)),
             columns: COLUMNS.map(|(name, _)| name).join(", "),
-            usual: Usual::new(&config),
+            usual: Usual::default(),
+            statements: Statements::new(&config),
             wire,
         }
     }
@@ -178,20 +181,20 @@ impl Backend for State {
 
     async fn step(&self, step: &Step) -> Result<Stepped> {
         loop {
-            let (call, sent) = (self.usual.call(step)?, self.usual.now());
+            let call = self.statements.call(&self.usual, step)?;
             let outcome = self.wire.run_usual(&call).await?;
-            if let Some(stepped) = self.usual.came_of(step, &call, sent, &outcome)? {
+            if let Some(stepped) = self.usual.came_of(step, &call.plan, outcome)? {
                 return Ok(stepped);
             }
         }
     }
 
     async fn steps(&self, steps: &[Step]) -> Result<Vec<Option<Stepped>>> {
-        let calls = steps.iter().map(|step| self.usual.call(step)).collect::<Result<Vec<_>>>()?;
-        let sent = self.usual.now();
+        let call = |step| self.statements.call(&self.usual, step);
+        let calls = steps.iter().map(call).collect::<Result<Vec<_>>>()?;
         let outcomes = self.wire.run_together(&calls).await?;
-        let each = steps.iter().zip(&calls).zip(&outcomes);
-        each.map(|((step, call), outcome)| self.usual.came_of(step, call, sent, outcome)).collect()
+        let each = steps.iter().zip(&calls).zip(outcomes);
+        each.map(|((step, call), outcome)| self.usual.came_of(step, &call.plan, outcome)).collect()
     }
 
     fn lanes(&self) -> usize {
@@ -264,6 +267,8 @@ impl Backend for State {
 
     async fn keep(&self, lines: &[(Name, EntryId)]) -> Result<Vec<Option<Kept>>> {
         let State { locks, retention, .. } = self;
+        self.usual.renews(lines);
+        let (first, end) = block();
         let mut v = Values::default();
         let names = v.texts(lines.iter().map(|(name, _)| key(name.as_str())).collect());
         let ids = v.texts(lines.iter().map(|(_, id)| id.to_string()).collect());
@@ -274,7 +279,7 @@ impl Backend for State {
                WHERE l.name = r.name AND l.entry = r.entry ORDER BY l.name FOR UPDATE OF l) \
              UPDATE {locks} l SET ends = t.now + l.lease, keep = t.now + l.lease + {retention}, version = l.version + 1 \
              FROM t, r WHERE l.name = r.name AND l.entry = r.entry AND l.rest = 0 AND l.state = 'holds' AND l.lease_kind = 'kept' \
-             AND l.started = 1 AND l.ends > t.now RETURNING l.entry, l.lease, l.block, l.block_end, l.asked"
+             AND l.started = 1 AND l.ends > t.now RETURNING l.entry, l.lease, {first}, {end}, l.asked"
         );
         let rows = self.wire.run(&statement, &v).await?;
         let mut kept = HashMap::new();
@@ -328,11 +333,12 @@ impl Backend for State {
         let statement = format!(
             "WITH t AS MATERIALIZED (SELECT {NOW} AS now), \
              idle AS (DELETE FROM {locks} l USING \
-               (SELECT l.name FROM {locks} l, t WHERE l.keep < t.now FOR UPDATE OF l SKIP LOCKED) i \
+               (SELECT l.name FROM {locks} l, t WHERE {} FOR UPDATE OF l SKIP LOCKED) i \
                WHERE l.name = i.name RETURNING l.name), \
              left_over AS (DELETE FROM {entries} e USING idle WHERE e.name = idle.name), \
              unread AS (DELETE FROM {mail} m USING t WHERE m.at < t.now - {retention}) \
-             DELETE FROM {watch} w USING t WHERE w.until < t.now - {retention}"
+             DELETE FROM {watch} w USING t WHERE w.until < t.now - {retention}",
+            may_go(retention.unsigned_abs(), "t.now")
         );
         self.wire.run(&statement, &Values::default()).await.map(drop)
     }

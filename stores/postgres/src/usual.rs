@@ -1,28 +1,24 @@
-//! The statements of the usual cases: a lock that is free is taken, and one that nobody waits for is given back. Each is one statement, which
-//! does nothing if the case isn't the usual one.
+//! The statements of the usual cases, in the words of PostgreSQL: [`leasehold_sql::usual`] says which one it is.
 
-use leasehold_core::{Clock, EntryId, Error, Kind, Result, Retry, Tick, Token};
-use leasehold_sql::change::fresh_version;
-use leasehold_sql::idle::{FREED, Idle, Left, Terms};
-use leasehold_sql::row::{COLUMNS, Sort, micros};
-use leasehold_sql::unwatched::Unwatched;
-use leasehold_sql::{BLOCK, Cell, Departing, Entering, Step, Stepped};
+use leasehold_core::Result;
+use leasehold_sql::idle::FREED;
+use leasehold_sql::row::{COLUMNS, FRESH, block, micros};
+use leasehold_sql::usual::{LastToken, Plan, Usual, Way};
+use leasehold_sql::{BLOCK, Cell, Departing, Entering, Step};
 
 use crate::config::Config;
 use crate::sql::{Place, Statement, Values};
 use crate::state::{NOW, key, whole};
 
-/// The statements, and what is known of the locks.
-pub(crate) struct Usual {
-    /// Takes a free lock. Tells its first token.
+/// The time at which the transaction began, the same wherever it stands in it: less work than to have the time computed beside a statement.
+const BEGAN: &str = "(date_part('epoch', now()) * 1000000)::bigint";
+
+/// The statements.
+pub(crate) struct Statements {
     enter: Forms,
-    /// The same for one whose row is as an entry of this session left it.
     follow: Forms,
-    /// Lets go of a lock that nobody waits for. Tells the time if it looked for those who watch.
     depart: Forms,
-    /// Locks that have a row, as far as is known here.
-    idle: Idle,
-    unwatched: Unwatched,
+    let_go: Forms,
 }
 
 /// A statement in two forms: it does nothing if somebody watches.
@@ -37,88 +33,39 @@ struct Forms {
 pub(crate) struct Call<'a> {
     pub(crate) statement: &'a Statement,
     pub(crate) values: Values,
-    /// It looks for those who watch.
-    looks: bool,
-    /// It counts on a row that may not be there, or not be like that.
-    guessed: bool,
+    pub(crate) plan: Plan,
 }
 
-/// What a usual statement did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    /// How many rows it changed.
-    pub(crate) changed: u64,
-    /// What it told of them.
-    pub(crate) told: Option<i64>,
-}
-
-impl Usual {
+impl Statements {
     pub(crate) fn new(config: &Config) -> Self {
-        Usual {
-            enter: Forms { looks: enter(config, false), knows: enter(config, true) },
-            follow: Forms { looks: follow(config, false), knows: follow(config, true) },
-            depart: Forms { looks: depart(config, false), knows: depart(config, true) },
-            idle: Idle::default(),
-            unwatched: Unwatched::new(Clock::system()),
+        let forms = |statement: fn(&Config, bool) -> Statement| Forms {
+            looks: statement(config, false),
+            knows: statement(config, true),
+        };
+        Statements {
+            enter: forms(enter),
+            follow: forms(follow),
+            depart: forms(depart),
+            let_go: forms(let_go),
         }
     }
 
-    /// The time, for [`came_of`](Usual::came_of).
-    pub(crate) fn now(&self) -> Tick {
-        self.unwatched.now()
-    }
-
-    /// The statement for a step.
-    pub(crate) fn call(&self, step: &Step) -> Result<Call<'_>> {
-        let (forms, mut values, guessed) = match step {
-            Step::Enter(entering) => match self.idle.left(&entering.name) {
-                Some(Left::By(last, terms)) if terms == Terms::of(entering) && entering.limit.is_none() => {
-                    (&self.follow, to_follow(entering, last)?, true)
-                }
-                _ => (&self.enter, to_enter(entering)?, false),
-            },
-            Step::Depart(departing) => (&self.depart, to_depart(departing), false),
+    /// The statement for a step, to be run now.
+    pub(crate) fn call(&self, usual: &Usual, step: &Step) -> Result<Call<'_>> {
+        let plan = usual.plan(step)?;
+        let to = plan.version;
+        let (forms, mut values) = match (step, plan.way) {
+            (Step::Enter(e), Way::Follow(from)) => (&self.follow, to_follow(e, to, from)),
+            // There is one statement for a lock that has a row, and for one that has none.
+            (Step::Enter(e), _) => (&self.enter, to_enter(e, to)),
+            (Step::Depart(d), Way::LetGo(from, last)) => (&self.let_go, to_let_go(d, to, from, last)),
+            (Step::Depart(d), _) => (&self.depart, to_depart(d, to)),
         };
-        let known = self.unwatched.until();
-        if let Some(until) = known {
+        if let Some(until) = plan.until {
             values.number(whole(until));
         }
-        let statement = if known.is_some() { &forms.knows } else { &forms.looks };
-        Ok(Call { statement, values, looks: known.is_none(), guessed })
-    }
-
-    /// What the outcome of a call that was sent then means for the step. `None` if the call counted on something that was not so; the next
-    /// one won't.
-    pub(crate) fn came_of(
-        &self,
-        step: &Step,
-        call: &Call,
-        sent: Tick,
-        outcome: &Outcome,
-    ) -> Result<Option<Stepped>> {
-        let (done, told) = (outcome.changed > 0, outcome.told.map(i64::unsigned_abs));
-        match step {
-            Step::Enter(entering) if done => {
-                self.idle.taken(&entering.name, entering.row.id(), Terms::of(entering));
-                // It is asked again by its id, and then found.
-                told.map(|first| Some(Stepped::Entered(Token(first)))).ok_or_else(|| {
-                    Error::new(Kind::Unavailable, "the database did not tell the token").retry(Retry::SameId)
-                })
-            }
-            Step::Enter(entering) if call.guessed => {
-                // Somebody else has it or had it, or its row was removed.
-                self.idle.forget(&entering.name);
-                Ok(None)
-            }
-            Step::Depart(Departing { name, id, .. }) if done => {
-                self.idle.note(name, *id);
-                if let (true, Some(at)) = (call.looks, told) {
-                    self.unwatched.seen(sent, at);
-                }
-                Ok(Some(Stepped::Departed))
-            }
-            Step::Enter(_) | Step::Depart(_) => Ok(Some(Stepped::Undone)),
-        }
+        let statement = if plan.until.is_some() { &forms.knows } else { &forms.looks };
+        Ok(Call { statement, values, plan })
     }
 }
 
@@ -136,49 +83,61 @@ fn unwatched(config: &Config, now: &str, known: Option<Place>) -> String {
 /// What [`enter`] writes into a column; `None` for what the claim says itself.
 fn in_enter(column: &str) -> Option<&'static str> {
     Some(match column {
-        "token" | "block" | "since" | "held_since" => "t.now",
-        "block_end" => "t.now + @more",
+        "token" | "since" => "t.now",
         "ends" => "t.now + @lease",
         "lease" => "@lease",
         "state" => "'holds'",
         "started" | "seq" => "1",
         "asked" => "0",
+        column if FRESH.contains(&column) => "NULL",
         _ => return None,
     })
 }
 
-fn to_enter(entering: &Entering) -> Result<Values> {
+fn to_enter(entering: &Entering, to: i64) -> Values {
     let mut values = Values::default();
     values.text(key(entering.name.as_str()));
-    values.number(fresh_version()?);
+    values.number(to);
     values.maybe(entering.limit.map(i64::from));
-    values.number(whole(micros(entering.row.entry.lease.length())));
+    values.number(lease(entering));
     for (column, sort) in COLUMNS {
         if in_enter(column).is_none() {
             values.cell(entering.row.cell(column), sort);
         }
     }
-    Ok(values)
+    values
 }
 
-fn to_follow(entering: &Entering, last: EntryId) -> Result<Values> {
+fn to_follow(entering: &Entering, to: i64, from: i64) -> Values {
     let mut values = Values::default();
     values.text(key(entering.name.as_str()));
-    values.text(last.to_string());
+    values.number(from);
+    values.number(to);
     values.text(entering.row.id().to_string());
-    values.number(fresh_version()?);
-    values.number(whole(micros(entering.row.entry.lease.length())));
-    values.cell(entering.row.cell("wake"), Sort::Text(0));
-    values.cell(entering.row.cell("want"), Sort::Text(0));
-    Ok(values)
+    values.number(lease(entering));
+    values
 }
 
-fn to_depart(departing: &Departing) -> Values {
+fn to_depart(departing: &Departing, to: i64) -> Values {
     let mut values = Values::default();
     values.text(key(departing.name.as_str()));
     values.text(departing.id.to_string());
+    values.number(to);
     values.maybe(departing.used.map(|token| whole(token.0)));
     values
+}
+
+fn to_let_go(departing: &Departing, to: i64, from: i64, last: LastToken) -> Values {
+    let mut values = Values::default();
+    values.text(key(departing.name.as_str()));
+    values.number(from);
+    values.number(to);
+    values.number(whole(last.0));
+    values
+}
+
+fn lease(entering: &Entering) -> i64 {
+    whole(micros(entering.row.entry.lease.length()))
 }
 
 /// The statement that takes a free lock. It is written with values that mean nothing, of the same sorts as those of [`to_enter`].
@@ -189,13 +148,12 @@ fn enter(config: &Config, knows: bool) -> Statement {
     let v = &mut values;
     let (name, to, limit, lease) = (v.text(""), v.number(0), v.maybe(None), v.number(0));
     let inserted = COLUMNS.map(|(column, sort)| match in_enter(column) {
-        Some(written) => written.replace("@more", &more.to_string()).replace("@lease", &lease.to_string()),
+        Some(written) => written.replace("@lease", &lease.to_string()),
         None => v.cell(Cell::Null, sort).to_string(),
     });
     let fresh = "GREATEST(l.last + 1, EXCLUDED.since)";
     let updated = COLUMNS.map(|(column, _)| match column {
-        "token" | "block" => format!("{column} = {fresh}"),
-        "block_end" => format!("{column} = {fresh} + {more}"),
+        "token" => format!("{column} = {fresh}"),
         _ => format!("{column} = EXCLUDED.{column}"),
     });
     let unwatched = unwatched(config, "t.now", knows.then(|| v.number(0)));
@@ -211,35 +169,50 @@ fn enter(config: &Config, knows: bool) -> Statement {
     ))
 }
 
-/// The statement that takes a lock that an entry of the same session took, on the same terms and in one statement, and left: what is in its row
-/// because of the session and the terms is there, and only the rest is written. Of an entry only what it wants can change (by a
-/// downgrade), so that is asked for. It has values like those of [`to_follow`].
+/// The statement that takes a lock that is as an entry of the same session left it: the version says so. What is in its row because of the session
+/// and the terms is there, and only the rest is written. It has values like those of [`to_follow`].
+///
+/// Its time may be some time ago if it had to wait for its turn. Then the lease ends earlier, but not before the holder thinks that it does: that
+/// one counts from before it asked.
 fn follow(config: &Config, knows: bool) -> Statement {
-    let (locks, retention, more) = (config.table("locks"), micros(config.options.retention), BLOCK - 1);
+    let (locks, more) = (config.table("locks"), BLOCK - 1);
     let mut v = Values::default();
-    let (name, last, entry, to, lease) = (v.text(""), v.text(""), v.text(""), v.number(0), v.number(0));
-    let (wake, want) = (v.text(""), v.text(""));
-    let unwatched = unwatched(config, "t.now", knows.then(|| v.number(0)));
-    let fresh = "GREATEST(l.last + 1, t.now)";
+    let (name, from, to, entry, lease) = (v.text(""), v.number(0), v.number(0), v.text(""), v.number(0));
+    let unwatched = unwatched(config, NOW, knows.then(|| v.number(0)));
+    let fresh = format!("GREATEST(l.last + 1, {BEGAN})");
     v.statement(&format!(
-        "UPDATE {locks} l SET version = {to}, last = {fresh} + {more}, keep = t.now + {lease} + {retention}, entry = {entry}, \
-         state = 'holds', token = {fresh}, ends = t.now + {lease}, since = t.now, held_since = t.now, block = {fresh}, \
-         block_end = {fresh} + {more}, asked = 0, wake = {wake} FROM (SELECT {NOW} AS now OFFSET 0) t \
-         WHERE l.name = {name} AND l.entry = {last} AND l.state = '{FREED}' AND l.want = {want} AND l.rest = 0 AND {unwatched} \
-         RETURNING l.token"
+        "UPDATE {locks} l SET version = {to}, last = {fresh} + {more}, entry = {entry}, state = 'holds', token = {fresh}, \
+         ends = {BEGAN} + {lease}, since = {BEGAN} WHERE l.name = {name} AND l.version = {from} AND {unwatched} RETURNING l.token"
     ))
 }
 
 /// The statement that lets go of a lock that nobody waits for, with values like those of [`to_depart`].
 fn depart(config: &Config, knows: bool) -> Statement {
     let (locks, retention) = (config.table("locks"), micros(config.options.retention));
+    let (first, end) = block();
     let mut v = Values::default();
-    let (name, id, used) = (v.text(""), v.text(""), v.maybe(None));
-    let unwatched = unwatched(config, NOW, knows.then(|| v.number(0)));
-    let told = if knows { String::new() } else { format!(" RETURNING {NOW}") };
+    let (name, id, to, used) = (v.text(""), v.text(""), v.number(0), v.maybe(None));
+    let (unwatched, told) = (unwatched(config, NOW, knows.then(|| v.number(0))), told(knows));
     v.statement(&format!(
-        "UPDATE {locks} l SET state = '{FREED}', permit_limit = NULL, version = l.version + 1, keep = {NOW} + {retention}, \
-         last = CASE WHEN {used} <= l.block_end AND l.last = l.block_end THEN GREATEST({used}, l.block - 1) ELSE l.last END \
+        "UPDATE {locks} l SET state = '{FREED}', permit_limit = NULL, version = {to}, keep = {NOW} + {retention}, \
+         last = CASE WHEN {used} <= {end} AND l.last = {end} THEN GREATEST({used}, {first} - 1) ELSE l.last END \
          WHERE l.name = {name} AND l.entry = {id} AND l.rest = 0 AND l.state = 'holds' AND {unwatched}{told}"
     ))
+}
+
+/// The same for a lock that is as it was when its holder took it: the version says so. It has values like those of [`to_let_go`].
+fn let_go(config: &Config, knows: bool) -> Statement {
+    let locks = config.table("locks");
+    let mut v = Values::default();
+    let (name, from, to, last) = (v.text(""), v.number(0), v.number(0), v.number(0));
+    let (unwatched, told) = (unwatched(config, NOW, knows.then(|| v.number(0))), told(knows));
+    v.statement(&format!(
+        "UPDATE {locks} l SET state = '{FREED}', version = {to}, last = {last} \
+         WHERE l.name = {name} AND l.version = {from} AND {unwatched}{told}"
+    ))
+}
+
+/// A statement that looks for those who watch tells when it did.
+fn told(knows: bool) -> String {
+    if knows { String::new() } else { format!(" RETURNING {NOW}") }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
+use leasehold_sql::usual::Outcome;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -17,7 +18,7 @@ use crate::schema;
 use crate::sql::{Values, number};
 use crate::tls::Connector;
 use crate::trouble::{Trouble, judge, other_schema};
-use crate::usual::{Call, Outcome};
+use crate::usual::Call;
 
 /// How often a statement is tried again that others made the database roll back.
 const TRIES: u32 = 50;
