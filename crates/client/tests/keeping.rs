@@ -198,3 +198,49 @@ async fn the_request_of_a_claim_that_is_dropped_goes_on_to_its_end_and_leaves_no
     until("nobody holds", async || client.inspect("n").await.unwrap().holders.is_empty()).await;
     mutex.lock().await.unwrap().release().await.unwrap();
 }
+
+/// As in a buffered stream: what the store keeps for a release must not wait for the body of the loop.
+#[tokio::test]
+async fn a_release_that_is_not_polled_is_heard_out_without_it() {
+    let (clock, store, client) = world().await;
+    let guard = client.mutex("n").lock().await.unwrap();
+    store.exit.close();
+    let mut standing = Box::pin(guard.release());
+    assert!(polled_once(&mut standing).await.is_none(), "nobody answers");
+    store.exit.open();
+    clock.advance(Duration::from_millis(100));
+    until("the store was heard out", async || store.counts.left() == 1).await;
+    standing.await.unwrap();
+    assert_eq!(store.counts.leaves(), 1, "it was asked for once");
+}
+
+/// It is waited for all the time, and the store takes long.
+#[tokio::test]
+async fn whoever_waits_for_a_release_that_takes_long_is_told_of_it() {
+    let (clock, store, client) = world().await;
+    let guard = client.mutex("n").lock().await.unwrap();
+    store.exit.close();
+    let waiting = tokio::spawn(guard.release());
+    // On the spot, and then by whoever waits.
+    until("it is asked for and waited for", async || store.counts.leaves_polled() == 2).await;
+    clock.advance(Duration::from_millis(100));
+    until("it goes on in a task", async || store.counts.leaves_polled() == 3).await;
+    store.exit.open();
+    until("it is told", async || waiting.is_finished()).await;
+    waiting.await.unwrap().unwrap();
+    assert_eq!(store.counts.left(), 1);
+}
+
+#[tokio::test]
+async fn a_release_that_is_dropped_goes_on_to_its_end() {
+    let (_, store, client) = world().await;
+    let guard = client.mutex("n").lock().await.unwrap();
+    store.exit.close();
+    let mut given_up = Box::pin(guard.release());
+    assert!(polled_once(&mut given_up).await.is_none(), "nobody answers");
+    drop(given_up);
+    store.exit.open();
+    until("the store was heard out", async || store.counts.left() == 1).await;
+    assert_eq!(store.counts.leaves(), 1, "it was asked for once");
+    client.mutex("n").lock().await.unwrap().release().await.unwrap();
+}

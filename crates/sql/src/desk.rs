@@ -32,6 +32,9 @@ const HASTY_TRIES: u32 = 2;
 /// How many locks of a batch are worked on at once.
 const AT_ONCE: usize = 8;
 
+/// One session in so many, by its random id, removes what is left of idle locks when it ends. Most may be too short to do it meanwhile.
+pub const SWEEPERS: u128 = 64;
+
 /// How many events of a session may be under way at once.
 pub(crate) const TURNS: usize = 64;
 
@@ -376,6 +379,11 @@ impl<B: Backend> Desk<B> {
         let outcomes: Vec<Result<()>> = stream::iter(leaving).buffered(AT_ONCE).collect().await;
         // What was told to this session meanwhile, nobody will fetch.
         let _ = self.backend.mail(me).await;
+        if me.0.is_multiple_of(SWEEPERS)
+            && let Err(error) = self.backend.sweep().await
+        {
+            tracing::debug!(%error, "what is left of idle locks can't be removed now");
+        }
         self.backend.close().await;
         self.wake.mail.notify_one();
         outcomes.into_iter().collect()

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::POLICY;
 use crate::backend::Backend;
 use crate::desk::Desk;
-pub use crate::desk::retried;
+pub use crate::desk::{SWEEPERS, retried};
 use crate::postman;
 use crate::together::Outbox;
 use crate::unwatched::LAG;
@@ -23,7 +23,7 @@ use crate::wake::{Ears, Wake};
 /// How long it counts that a session said that it watches.
 const WATCHES: Duration = Duration::from_secs(15);
 
-/// How often a session looks for what is left of locks that nobody uses.
+/// How often a session looks for what is left of locks that nobody uses. One in [`SWEEPERS`] also does when it ends.
 const SWEEPS: Duration = Duration::from_secs(600);
 
 /// What the client holds. Dropping it says goodbye in the background.

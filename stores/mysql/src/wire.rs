@@ -1,8 +1,12 @@
-//! Connections. A text is run to its end in a task of its own: an answer that nobody reads would be taken for that of the next
-//! one, and a future that is polled and then left alone would keep the connection from everybody else.
+//! Connections. A text is run to its end, whatever becomes of whoever waits for it: an answer that nobody reads would be taken for that of the next
+//! one. Whoever waits polls it, which costs less than a task and two wake-ups; if that one goes away, a task takes over. One that is
+//! polled and then left alone would keep the connection from everybody else: the client leaves none of its requests alone for long.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
@@ -10,7 +14,6 @@ use mysql_async::prelude::{Protocol, Queryable};
 use mysql_async::{Conn, Params, QueryResult, Row, Statement, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::config::Config;
@@ -137,20 +140,19 @@ impl Wire {
 
     /// Has a statement run, whatever comes of it.
     pub(crate) fn post(&self, statement: &str) {
-        drop(self.begin(&Arc::new(plain(statement))));
+        self.runtime.spawn(self.begin(&Arc::new(plain(statement))));
     }
 
     /// Runs a text once.
-    async fn once(&self, text: &Arc<Text>) -> Result<Vec<Outcome>, Trouble> {
-        let gone = |_| Err(Trouble::Broken(Error::new(Kind::Unavailable, "the runtime was shut down")));
-        self.begin(text).await.unwrap_or_else(gone)
+    async fn once(&self, text: &Arc<Text>) -> Ran {
+        UnderWay { runtime: &self.runtime, run: Some(Box::pin(self.begin(text))) }.await
     }
 
-    /// Has a text run. It is run even if nobody waits for that, and ends in bounded time.
-    fn begin(&self, text: &Arc<Text>) -> JoinHandle<Result<Vec<Outcome>, Trouble>> {
+    /// Runs a text when there is a connection for it. Ends in bounded time.
+    fn begin(&self, text: &Arc<Text>) -> impl Future<Output = Ran> + Send + 'static {
         let busy = Busy::on(self.lane());
         let (config, closed, text) = (self.config.clone(), self.closed.clone(), text.clone());
-        self.runtime.spawn(async move {
+        async move {
             // Connecting has its own time.
             let limit = config.options.timeout;
             match timeout(limit * 2, busy.0.run(&config, &closed, &text)).await {
@@ -160,7 +162,7 @@ impl Wire {
                     Err(Trouble::Broken(Error::new(Kind::Unavailable, what)))
                 }
             }
-        })
+        }
     }
 
     /// The lane with the least to do; the first of them, so that no more connections are made than needed.
@@ -214,6 +216,35 @@ impl Wire {
             if let Ok(mut line) = lane.line.try_lock() {
                 *line = None;
             }
+        }
+    }
+}
+
+/// What came of a text.
+type Ran = Result<Vec<Outcome>, Trouble>;
+
+/// A text that is under way. If it is dropped, it goes on in a task.
+struct UnderWay<'a> {
+    runtime: &'a Handle,
+    /// Until it is over.
+    run: Option<Pin<Box<dyn Future<Output = Ran> + Send>>>,
+}
+
+impl Future for UnderWay<'_> {
+    type Output = Ran;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ran> {
+        let Some(run) = &mut self.run else { return Poll::Pending };
+        let ran = ready!(run.as_mut().poll(cx));
+        self.run = None;
+        Poll::Ready(ran)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take() {
+            self.runtime.spawn(run);
         }
     }
 }

@@ -1,6 +1,9 @@
 //! How entries leave the store: repeated after lost answers, never twice at once, and never for nothing.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use leasehold_core::store::{Leave, Left, Pending};
@@ -10,6 +13,7 @@ use super::Engine;
 use super::asking::Asked;
 use crate::local::RETRY;
 use crate::local::leaving::Going;
+use crate::local::release::{Heard, Neglected, Release};
 
 impl Engine {
     fn leave(&self, leave: &Leave) -> Asked<Left> {
@@ -50,24 +54,36 @@ impl Engine {
         });
     }
 
-    /// Takes an entry out of the store. Goes on in a task of its own if this future is dropped, or if the first try fails.
+    /// Takes an entry out of the store. Goes on in a task of its own if this future is dropped or not polled, or if the first try fails.
     /// The name comes back.
     pub(super) async fn leave_and_wait(self: &Arc<Self>, going: Going) -> Result<(Name, Left)> {
         let answer = match self.leave(&going.leave) {
-            Asked::Answered(answer) => answer,
-            Asked::Pending(pending) => {
-                FirstTry { engine: self, pending, going: Some(going.clone()) }.answer().await
-            }
+            Asked::Answered(answer) => Heard::Here(answer),
+            Asked::Pending(request) => FirstTry::new(self, going.clone(), request).await,
         };
-        if let Ok(left) = answer {
-            self.left(&going);
-            return Ok((going.leave.name, left));
-        }
         let name = going.leave.name.clone();
-        let task = self.runtime.spawn(self.clone().leave_until(Asked::Answered(answer), going));
-        let left =
-            task.await.unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "the runtime was shut down")));
+        let left = match answer {
+            Heard::Here(Ok(left)) => {
+                self.left(&going);
+                Ok(left)
+            }
+            Heard::Here(failed) => {
+                let task = self.runtime.spawn(self.clone().leave_until(Asked::Answered(failed), going));
+                let gone = |_| Err(Error::new(Kind::Unavailable, "the runtime was shut down"));
+                task.await.unwrap_or_else(gone)
+            }
+            Heard::Elsewhere(left) => left,
+        };
         left.map_err(|e| self.explain(e, &name)).map(|left| (name, left))
+    }
+
+    /// Nobody has polled it for long.
+    pub(super) fn go_on_leaving(self: &Arc<Self>, Neglected { release, request }: Neglected) {
+        let engine = self.clone();
+        self.runtime.spawn(async move {
+            let going = release.going.clone();
+            release.answer(engine.leave_until(Asked::Pending(request), going).await);
+        });
     }
 
     pub(super) fn leave_in_background(self: &Arc<Self>, going: Going) {
@@ -123,28 +139,37 @@ impl Engine {
     }
 }
 
-/// The first try at a release that somebody waits for. It needs no task of its own, unless the one who waits goes away.
+/// The first try at a release that somebody waits for. It needs no task of its own, unless the one who waits goes away or does not look.
 struct FirstTry<'a> {
     engine: &'a Arc<Engine>,
-    pending: Pending<Left>,
-    /// Until it is answered.
-    going: Option<Going>,
+    release: Arc<Release>,
 }
 
-impl FirstTry<'_> {
-    async fn answer(mut self) -> Result<Left> {
-        let patience = self.engine.patience_with_a_release();
-        let answer = self.engine.answer_here(patience, &mut self.pending).await;
-        self.going = None;
-        answer
+impl<'a> FirstTry<'a> {
+    fn new(engine: &'a Arc<Engine>, going: Going, request: Pending<Left>) -> Self {
+        let release = Release::new(going, request);
+        if engine.table.lend(release.clone()) {
+            engine.keeper.notify_one();
+        }
+        FirstTry { engine, release }
+    }
+}
+
+impl Future for FirstTry<'_> {
+    type Output = Heard;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Heard> {
+        // Stores set timers and start tasks, and whoever polls us may run elsewhere.
+        let _context = self.engine.runtime.enter();
+        self.release.poll(cx)
     }
 }
 
 impl Drop for FirstTry<'_> {
     fn drop(&mut self) {
-        if let Some(going) = self.going.take() {
-            let pending = std::mem::replace(&mut self.pending, Box::pin(std::future::pending()));
-            self.engine.runtime.spawn(self.engine.clone().leave_until(Asked::Pending(pending), going));
+        if let Some(request) = self.release.take() {
+            let going = self.release.going.clone();
+            self.engine.runtime.spawn(self.engine.clone().leave_until(Asked::Pending(request), going));
         }
     }
 }

@@ -303,6 +303,7 @@ impl Engine {
                     }
                 }
                 Action::GoOn(key, request) => self.go_on(key, request),
+                Action::GoOnLeaving(neglected) => self.go_on_leaving(neglected),
                 Action::Leave(going) => self.leave_in_background(going),
                 Action::Disown(name, id) => self.disown(name, id),
                 Action::Bury(name, id, after) => self.bury(name, id, after),

@@ -134,7 +134,7 @@ impl World {
                     continue;
                 }
                 // No request is lent to a task here: an answer that comes late is a thread of its own.
-                Action::GoOn(..) => continue,
+                Action::GoOn(..) | Action::GoOnLeaving(_) => continue,
                 Action::Disown(_, id) => {
                     if self.tables[client].disown(&name(), id) {
                         self.leave(client, id, None);

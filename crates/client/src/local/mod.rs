@@ -12,7 +12,7 @@
 //! - [`waiter`]: one task that waits.
 //! - [`lane`]: the queue of one name: who waits, which entry stands at the store, who holds.
 //! - [`asking`], [`held`]: that entry, before and after it is granted.
-//! - [`leaving`]: entries on their way out.
+//! - [`leaving`]: entries on their way out; [`release`]: those that somebody waits for.
 //! - [`table`]: all lanes of a client, in shards.
 //! - `interleavings`: all of it under the `shuttle` checker.
 
@@ -23,6 +23,7 @@ pub(crate) mod hold;
 mod interleavings;
 pub(crate) mod lane;
 pub(crate) mod leaving;
+pub(crate) mod release;
 pub(crate) mod table;
 pub(crate) mod waiter;
 
@@ -67,6 +68,8 @@ pub(crate) enum Action {
     Join(LaneKey, Ask),
     /// Nobody has polled this request for long: it goes on by itself.
     GoOn(LaneKey, waiter::Lent),
+    /// The same for a release.
+    GoOnLeaving(release::Neglected),
     /// Take an entry out.
     Leave(leaving::Going),
     /// The lease has ended for us; soon it has for the store, which then has to notice.

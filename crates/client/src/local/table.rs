@@ -11,6 +11,7 @@ use leasehold_core::{Clock, EntryId, Error, Name, Result, Retry, SessionId, Tick
 use super::hold::Hold;
 use super::lane::{Enter, Lane, Released, Scene};
 use super::leaving::Leaving;
+use super::release::{Release, Releases};
 use super::waiter::{Handed, Outcome, Waiter, Wakers};
 use super::{Action, LaneKey, LaneKind, Rules, Terms};
 use crate::sync::{Arc, Mutex, lock};
@@ -28,6 +29,7 @@ pub(crate) struct Table {
     count: AtomicU64,
     /// The earliest moment at which the keeper will look by itself.
     planned: AtomicU64,
+    releases: Releases,
 }
 
 #[derive(Default)]
@@ -63,7 +65,8 @@ impl Table {
         // As if the keeper had just looked: its first look comes soon.
         let planned = clock.now() + rules.lease / 3;
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect();
-        Table { shards, rules, clock, session, count: AtomicU64::new(1), planned: AtomicU64::new(planned.0) }
+        let (count, planned, releases) = (AtomicU64::new(1), AtomicU64::new(planned.0), Releases::default());
+        Table { shards, rules, clock, session, count, planned, releases }
     }
 
     pub(crate) fn fresh_id(&self) -> EntryId {
@@ -96,8 +99,18 @@ impl Table {
         shard.due = Some(shard.due.map_or(due, |d| d.min(due)));
         drop(shard);
         wakers.wake();
-        let hurry = !idle && due.0 < self.planned.load(Ordering::Relaxed);
+        let hurry = !idle && self.is_before_the_next_look(due);
         Some(Visit { answer, actions, hurry })
+    }
+
+    fn is_before_the_next_look(&self, due: Tick) -> bool {
+        due.0 < self.planned.load(Ordering::SeqCst)
+    }
+
+    /// Somebody waits for a release, and polls it. Tells whether the keeper must look earlier than it planned.
+    pub(crate) fn lend(&self, release: Arc<Release>) -> bool {
+        let due = self.releases.begin(release, self.clock.now());
+        self.is_before_the_next_look(due)
     }
 
     pub(crate) fn enter(
@@ -273,7 +286,9 @@ impl Table {
         // Whoever makes something due while we look must call us again: we may have passed its shard.
         self.planned.store(Tick::NEVER.0, Ordering::SeqCst);
         let now = self.clock.now();
-        let (mut actions, mut lost, mut next) = (Vec::new(), 0, Tick::NEVER);
+        let (neglected, mut next) = self.releases.look(now);
+        let mut actions: Vec<Action> = neglected.into_iter().map(Action::GoOnLeaving).collect();
+        let mut lost = 0;
         let due =
             |until: Tick| self.shards.iter().any(|shard| lock(shard).due.is_some_and(|due| due <= until));
         let until = if due(now) { now + self.rules.together() } else { now };

@@ -1,8 +1,10 @@
 //! A store that counts what is asked of it, and a way to wait for a condition.
 #![allow(dead_code)] // Each test file uses a part of it.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use leasehold_core::store::{
@@ -20,6 +22,10 @@ pub(crate) struct Counts {
     /// Joins that were carried out to their end.
     pub(crate) joined: AtomicU64,
     pub(crate) leaves: AtomicU64,
+    /// How often leaves were polled.
+    pub(crate) leaves_polled: AtomicU64,
+    /// Leaves that were carried out to their end.
+    pub(crate) left: AtomicU64,
     pub(crate) renewal_batches: AtomicU64,
     pub(crate) renewals: AtomicU64,
 }
@@ -35,6 +41,14 @@ impl Counts {
 
     pub(crate) fn leaves(&self) -> u64 {
         self.leaves.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn leaves_polled(&self) -> u64 {
+        self.leaves_polled.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn left(&self) -> u64 {
+        self.left.load(Ordering::SeqCst)
     }
 
     pub(crate) fn renewal_batches(&self) -> u64 {
@@ -86,6 +100,8 @@ pub(crate) struct Counting {
     traits: &'static Traits,
     pub(crate) counts: Arc<Counts>,
     pub(crate) gate: Arc<Gate>,
+    /// The same for those who leave.
+    pub(crate) exit: Arc<Gate>,
 }
 
 impl Counting {
@@ -95,7 +111,8 @@ impl Counting {
 
     /// The same store, but it says something else about itself.
     pub(crate) fn promising(inner: Arc<Memory>, traits: &'static Traits) -> Arc<Self> {
-        Arc::new(Counting { inner, traits, counts: Arc::default(), gate: Arc::default() })
+        let (counts, gate, exit) = (Arc::default(), Arc::default(), Arc::default());
+        Arc::new(Counting { inner, traits, counts, gate, exit })
     }
 }
 
@@ -111,8 +128,8 @@ impl Store for Counting {
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>> {
         Box::pin(async move {
             let inner = self.inner.clone().open(me, inbox).await?;
-            Ok(Arc::new(CountingSession { inner, counts: self.counts.clone(), gate: self.gate.clone() })
-                as Arc<dyn Session>)
+            let (counts, gate, exit) = (self.counts.clone(), self.gate.clone(), self.exit.clone());
+            Ok(Arc::new(CountingSession { inner, counts, gate, exit }) as Arc<dyn Session>)
         })
     }
 }
@@ -121,6 +138,7 @@ struct CountingSession {
     inner: Arc<dyn Session>,
     counts: Arc<Counts>,
     gate: Arc<Gate>,
+    exit: Arc<Gate>,
 }
 
 impl Session for CountingSession {
@@ -142,7 +160,13 @@ impl Session for CountingSession {
 
     fn leave(self: Arc<Self>, leave: Leave) -> Pending<Left> {
         self.counts.leaves.fetch_add(1, Ordering::SeqCst);
-        self.inner.clone().leave(leave)
+        let (mut answer, counts) = (self.exit.answer(self.inner.clone().leave(leave)), self.counts.clone());
+        Box::pin(poll_fn(move |cx| {
+            counts.leaves_polled.fetch_add(1, Ordering::SeqCst);
+            let answer = ready!(answer.as_mut().poll(cx));
+            counts.left.fetch_add(1, Ordering::SeqCst);
+            Poll::Ready(answer)
+        }))
     }
 
     fn downgrade(self: Arc<Self>, name: Name, id: EntryId) -> Pending<Left> {

@@ -1,10 +1,13 @@
 //! Many claims and releases at once, which share transactions: each is as if it had been alone.
 #![allow(missing_docs)] // Scenarios say by their names what they show.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::{join_all, maybe_done, try_join_all};
 use leasehold_client::{Budget, Client, Guard};
 use leasehold_core::Result;
 use tokio::task::{JoinSet, spawn_blocking};
@@ -123,6 +126,50 @@ pub async fn who_finds_a_lock_taken_waits_and_keeps_nobody_up<D: Database>(db: D
     let heirs = soon("the others", waiting).await.expect("a task");
     give_back(heirs.into_iter().collect::<Result<_>>().expect("heirs")).await;
     give_back(free).await;
+    nothing_is_left(&*server, &url).await;
+}
+
+/// As in a buffered stream, whose futures stand still while the body of its loop runs.
+pub async fn claims_and_releases_that_stand_still_keep_nobody_up<D: Database>(db: D) {
+    let server = start(db).await;
+    let url = fresh_url(&*server);
+    let client = client(db, &url).await;
+    let another = async || {
+        let guard = soon("another lock", client.mutex("another").lock()).await.expect("a lock");
+        soon("its release", guard.release()).await.expect("a release");
+    };
+    let guards = take(&client).await;
+    // After this nobody expects company, so the next ones go out alone, as long as there are connections.
+    another().await;
+    let mut releases: Vec<_> =
+        guards.into_iter().map(|guard| maybe_done(Box::pin(guard.release()))).collect();
+    let mut claims: Vec<_> = (CROWD..2 * CROWD)
+        .map(|n| {
+            let lock = client.mutex(name(n));
+            maybe_done(Box::pin(async move { lock.lock().await }))
+        })
+        .collect();
+    // Each is polled once, and there are more of them than connections.
+    poll_fn(|cx| {
+        for release in &mut releases {
+            let _ = Pin::new(release).poll(cx);
+        }
+        for claim in &mut claims {
+            let _ = Pin::new(claim).poll(cx);
+        }
+        Poll::Ready(())
+    })
+    .await;
+    for _ in 0..3 {
+        another().await;
+    }
+    soon("the releases", join_all(releases.iter_mut())).await;
+    for release in &mut releases {
+        Pin::new(release).take_output().expect("an answer").expect("a release");
+    }
+    soon("the claims", join_all(claims.iter_mut())).await;
+    let claims = claims.iter_mut().map(|claim| Pin::new(claim).take_output().expect("an answer"));
+    give_back(claims.collect::<Result<_>>().expect("locks")).await;
     nothing_is_left(&*server, &url).await;
 }
 

@@ -16,6 +16,7 @@ macro_rules! sql_promises {
             a_place_lasts_as_long_as_it_is_renewed
             whoever_waits_is_woken_and_need_not_look
             a_lease_that_ended_is_not_renewed_though_nobody_took_the_lock
+            rows_of_locks_that_nobody_uses_go_away_and_others_stay
         } }
     };
 }
@@ -39,6 +40,7 @@ macro_rules! sql_company {
             many_at_once_share_transactions
             one_that_fails_fails_alone
             who_finds_a_lock_taken_waits_and_keeps_nobody_up
+            claims_and_releases_that_stand_still_keep_nobody_up
             claims_that_are_given_up_leave_nothing
             crowds_that_want_the_same_names_do_not_block_each_other
             crowds_get_over_connections_that_end

@@ -4,10 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::store::{Ask, Inbox, Joined, Note, Otherwise, Presence, Renewal, Renewed, Session};
+use leasehold_core::store::{
+    Ask, Inbox, Joined, Leave, Left, Note, Otherwise, Presence, Renewal, Renewed, Session,
+};
 use leasehold_core::view::Lost;
 use leasehold_core::{EntryId, Error, Kind, Label, Lease, Name, SessionId, Want};
 use leasehold_sql::fence::fence_sql;
+use leasehold_sql::session::SWEEPERS;
 
 use super::{Database, SqlServer, client, fresh_url, prefix_of, try_client};
 use crate::wait::{eventually, soon};
@@ -140,7 +143,11 @@ impl Inbox for Deaf {
 }
 
 async fn session(db: impl Database, url: &str) -> Arc<dyn Session> {
-    let me = Presence { id: SessionId::random().expect("an id"), label: Label::new("me") };
+    session_with(db, url, SessionId::random().expect("an id")).await
+}
+
+async fn session_with(db: impl Database, url: &str, id: SessionId) -> Arc<dyn Session> {
+    let me = Presence { id, label: Label::new("me") };
     db.open(url).expect("a store").open(me, Arc::new(Deaf)).await.expect("a session")
 }
 
@@ -216,4 +223,46 @@ pub async fn a_lease_that_ended_is_not_renewed_though_nobody_took_the_lock<D: Da
     let renewed = session.clone().renew(vec![line]).await.expect("answers").pop();
     assert!(matches!(renewed, Some(Ok(Renewed::Gone(Lost::Expired)))), "{renewed:?}");
     session.close().await.expect("a goodbye");
+}
+
+pub async fn rows_of_locks_that_nobody_uses_go_away_and_others_stay<D: Database>(db: D) {
+    let server = db.server();
+    let url = format!("{}&retention=100ms", fresh_url(server));
+    let short = |name: &str, lease| Ask {
+        name: Name::new(name).expect("a name"),
+        id: EntryId::random().expect("an id"),
+        want: Want::Exclusive,
+        lease: Lease::Kept(lease),
+        place: Duration::from_secs(60),
+        otherwise: Otherwise::GoAway,
+    };
+    let user = session(db, &url).await;
+    let (moment, minute) = (Duration::from_millis(200), Duration::from_secs(60));
+    for name in ["again", "again", "again", "once"] {
+        // Taken in whichever way, by its version too.
+        let ask = short(name, moment);
+        let leave = Leave { name: ask.name.clone(), id: ask.id, used: None };
+        let held = user.clone().join(ask).await.expect("an answer");
+        assert!(matches!(held, Joined::Held(_)), "{held:?}");
+        assert_eq!(user.clone().leave(leave).await.expect("an answer"), Left::Done);
+    }
+    // One that is held, and one whose lease would have lasted for longer: by then, its last token may be ahead of the time.
+    for name in ["held", "left", "left"] {
+        let ask = short(name, minute);
+        let leave = Leave { name: ask.name.clone(), id: ask.id, used: None };
+        user.clone().join(ask).await.expect("an answer");
+        if name == "left" {
+            assert_eq!(user.clone().leave(leave).await.expect("an answer"), Left::Done);
+        }
+    }
+    let names = format!("SELECT name FROM {}locks ORDER BY name", prefix_of::<D::Server>(&url));
+    eventually("those that nobody uses are gone", || async {
+        // This one sweeps when it ends.
+        let id = SessionId(SessionId::random().expect("an id").0 / SWEEPERS * SWEEPERS);
+        session_with(db, &url, id).await.close().await.expect("a goodbye");
+        let seen = server.sql(&names);
+        if seen == "held\nleft" { Ok(()) } else { Err(seen) }
+    })
+    .await;
+    user.close().await.expect("a goodbye");
 }
