@@ -11,8 +11,9 @@ use crate::measure::{Report, Target};
 /// How many sessions wait.
 const SESSIONS: usize = 8;
 
-/// How long what has just happened may still be counted.
-const SETTLE: Duration = Duration::from_secs(3);
+/// How long what has just happened may still be counted: a connection of PostgreSQL that has nothing to do says what it did up to 10 seconds
+/// later.
+const SETTLE: Duration = Duration::from_secs(12);
 
 pub(crate) fn run(report: &mut Report, server: &Server) -> Done {
     let kind = server.kind();
@@ -34,6 +35,7 @@ pub(crate) fn run(report: &mut Report, server: &Server) -> Done {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
+        server.rest();
         tokio::time::sleep(SETTLE).await;
         let (before, began) = (server.statements(), Instant::now());
         tokio::time::sleep(length).await;

@@ -36,6 +36,14 @@ impl Server {
         }
     }
 
+    /// It does nothing by itself from now on that counts as a statement.
+    pub(crate) fn rest(&self) {
+        if let Server::Postgres(server) = self {
+            server.sql("ALTER SYSTEM SET autovacuum = off");
+            server.sql("SELECT pg_reload_conf()");
+        }
+    }
+
     /// How many statements it has run so far, the one that asks among them.
     pub(crate) fn statements(&self) -> u64 {
         let told = match self {
