@@ -48,8 +48,12 @@ pub trait Backend: Send + Sync + 'static {
     /// anything by it. `false` if it isn't so; then nothing has happened.
     fn withdraw(&self, name: &Name, id: EntryId) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Renews kept leases that run, of entries that are alone on their lock. `None` for each that isn't.
-    fn keep(&self, lines: &[(Name, EntryId)]) -> impl Future<Output = Result<Vec<Option<Kept>>>> + Send;
+    /// Renews kept leases that run, of entries that are alone on their lock, and says how they are told now. `None` for each that isn't.
+    fn keep(
+        &self,
+        lines: &[(Name, EntryId)],
+        wake: &str,
+    ) -> impl Future<Output = Result<Vec<Option<Kept>>>> + Send;
 
     /// Names of locks in use that start with the prefix, in byte order, after this one.
     fn names(

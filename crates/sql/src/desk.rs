@@ -85,6 +85,14 @@ impl<B: Backend> Desk<B> {
         };
         match joined {
             Ok(Joined::Waiting(waiting)) => Box::pin(self.waits(&ask, turns, told, waiting)).await,
+            Ok(Joined::Held(grant)) => {
+                self.wake.holds_with(ask.id, told);
+                if self.wake.turns() != turns {
+                    // Its row may say otherwise than how it is told now.
+                    self.wake.mail.notify_one();
+                }
+                Ok(Joined::Held(grant))
+            }
             Ok(Joined::Busy) => {
                 self.wake.forget(ask.id);
                 Ok(Joined::Busy)
@@ -95,7 +103,6 @@ impl<B: Backend> Desk<B> {
                 }
                 Err(error)
             }
-            held => held,
         }
     }
 
@@ -157,16 +164,21 @@ impl<B: Backend> Desk<B> {
         let usual = |line: &Renewal| line.token.is_some() && !line.more_tokens;
         let alone: Vec<(Name, EntryId)> =
             batch.iter().filter(|line| usual(line)).map(|line| (line.name.clone(), line.id)).collect();
-        let kept = if alone.is_empty() { Ok(Vec::new()) } else { self.backend.keep(&alone).await };
+        let wake = self.bell.wake();
+        let kept = if alone.is_empty() { Ok(Vec::new()) } else { self.backend.keep(&alone, &wake).await };
         let mut kept = match kept {
             Ok(kept) => kept.into_iter(),
             Err(error) => return batch.iter().map(|line| Err(error.clone().on(&line.name))).collect(),
         };
         let lines = batch.into_iter().map(|line| {
             let kept = if usual(&line) { kept.next().flatten() } else { None };
+            let wake = &wake;
             async move {
                 match kept {
-                    Some(kept) => Ok(Renewed::Held(still_held(kept))),
+                    Some(kept) => {
+                        self.wake.holds_with(line.id, wake.clone());
+                        Ok(Renewed::Held(still_held(kept)))
+                    }
                     None => self.renew(&line).await,
                 }
             }
@@ -187,7 +199,7 @@ impl<B: Backend> Desk<B> {
         let renewed = self.apply(&line.name, |queue, now, out| queue.renew(line, POLICY, now, out)).await?;
         match renewed {
             Renewed::Gone(_) => self.wake.forget(line.id),
-            Renewed::Held(_) => self.wake.holds(line.id),
+            Renewed::Held(_) => self.wake.holds_with(line.id, wake),
             Renewed::Waiting(_) => self.wake.waits_with(line.id, wake),
         }
         Ok(renewed)
@@ -297,7 +309,7 @@ impl<B: Backend> Desk<B> {
             let (mut queue, now) = (was.clone(), moment(loaded.now));
             let mut out = Effects::new(!loaded.watchers.is_empty());
             let answer = event(&mut queue, now, &mut out);
-            if queue == was && out.notes.is_empty() {
+            if queue == was && out.notes.is_empty() && self.is_told_rightly(before.as_ref()) {
                 return Ok(answer);
             }
             let change = self.change(name, before.as_ref(), &queue, &loaded, out)?;
@@ -307,6 +319,13 @@ impl<B: Backend> Desk<B> {
         }
         let what = format!("others changed the lock {TRIES} times while this was tried");
         Err(Error::new(Kind::Unavailable, what).on(name))
+    }
+
+    /// Whether the rows of this session's entries say how they are told now. One that came before listening began says otherwise.
+    fn is_told_rightly(&self, lock: Option<&Lock>) -> bool {
+        let mut own = lock.into_iter().flat_map(|lock| &lock.rows).filter(|row| row.session() == self.me.id);
+        let wake = self.bell.wake();
+        own.all(|row| row.wake == wake)
     }
 
     fn change(

@@ -45,7 +45,7 @@ pub(crate) async fn deliver<B: Backend>(desk: Weak<Desk<B>>) {
             pause = IN_CASE;
             continue;
         }
-        let heard = desk.bell.heard();
+        let heard = is_heard(&desk);
         if heard && stirred && !rung {
             // Somebody came. Whoever has something for it rings.
             pause = IN_CASE;
@@ -73,9 +73,14 @@ pub(crate) async fn deliver<B: Backend>(desk: Weak<Desk<B>>) {
     }
 }
 
+/// Whether whoever has something for this session rings, and is heard.
+fn is_heard<B: Backend>(desk: &Arc<Desk<B>>) -> bool {
+    desk.bell.heard() && desk.wake.all_are_told(&desk.bell.wake())
+}
+
 fn longest_pause<B: Backend>(desk: &Arc<Desk<B>>) -> Duration {
     match desk.wake.any_waits() {
-        _ if desk.bell.heard() => IN_CASE,
+        _ if is_heard(desk) => IN_CASE,
         Some(true) => WAITING,
         Some(false) => HOLDING,
         None if desk.wake.watchers.any() => WAITING,

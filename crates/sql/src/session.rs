@@ -119,7 +119,7 @@ impl<B: Backend> Session for SqlSession<B> {
             let mut since = desk.watching.lock().await;
             let events = desk.wake.watchers.watch(prefix);
             let said = Clock::system().now();
-            desk.backend.watch(desk.me.id, &desk.bell.wake(), WATCHES).await?;
+            desk.say_that_it_watches().await?;
             let began = *since.get_or_insert_with(|| {
                 tokio::spawn(keep_watching(Arc::downgrade(desk), said));
                 Instant::now()
@@ -136,6 +136,15 @@ impl<B: Backend> Session for SqlSession<B> {
     }
 }
 
+impl<B: Backend> Desk<B> {
+    async fn say_that_it_watches(&self) -> Result<()> {
+        let wake = self.bell.wake();
+        self.backend.watch(self.me.id, &wake, WATCHES).await?;
+        self.wake.announce(Some(wake));
+        Ok(())
+    }
+}
+
 /// Says again and again that the session watches, as it did after `said`. After the last watcher it ends by itself.
 async fn keep_watching<B: Backend>(desk: Weak<Desk<B>>, mut said: Tick) {
     loop {
@@ -144,10 +153,11 @@ async fn keep_watching<B: Backend>(desk: Weak<Desk<B>>, mut said: Tick) {
         let mut since = desk.watching.lock().await;
         if !desk.wake.watchers.any() || desk.is_closed() {
             *since = None;
+            desk.wake.announce(None);
             return;
         }
         let now = Clock::system().now();
-        if let Err(error) = desk.backend.watch(desk.me.id, &desk.bell.wake(), WATCHES).await {
+        if let Err(error) = desk.say_that_it_watches().await {
             desk.wake.watchers.interrupted(&error);
             continue;
         }

@@ -18,6 +18,8 @@ pub(crate) struct Wake {
     /// How often listening began or ended: whoever sees the same number before and after has missed nothing.
     turns: AtomicU64,
     pub(crate) watchers: Watchers,
+    /// How others tell this session of what it watches, as they read it, while it does.
+    announced: Mutex<Option<String>>,
     /// The postman has a reason to think anew: something came, or somebody.
     pub(crate) mail: Notify,
     /// Whether something may be in the mail.
@@ -27,8 +29,9 @@ pub(crate) struct Wake {
 #[derive(Debug, Clone)]
 struct Tracked {
     name: Name,
-    /// How others tell it, as they read it in its row, while it waits.
-    waits: Option<String>,
+    /// How others tell it, as they read it in its row, once it is there.
+    told: Option<String>,
+    waits: bool,
 }
 
 impl Wake {
@@ -39,6 +42,7 @@ impl Wake {
             entries,
             turns: AtomicU64::new(0),
             watchers,
+            announced: Mutex::new(None),
             mail: Notify::new(),
             rung: AtomicBool::new(false),
         }
@@ -57,40 +61,55 @@ impl Wake {
 
     /// Takes note of an entry before it is asked for. Tells whether it was known.
     pub(crate) fn track(&self, id: EntryId, name: &Name) -> bool {
-        self.lock().insert(id, Tracked { name: name.clone(), waits: None }).is_some()
+        self.lock().insert(id, Tracked { name: name.clone(), told: None, waits: false }).is_some()
     }
 
     pub(crate) fn forget(&self, id: EntryId) {
         self.lock().remove(&id);
     }
 
-    /// It holds, or is asked for again.
-    pub(crate) fn holds(&self, id: EntryId) {
-        if let Some(entry) = self.lock().get_mut(&id) {
-            entry.waits = None;
-        }
+    /// It holds, and its row says that it is told this way.
+    pub(crate) fn holds_with(&self, id: EntryId, wake: String) {
+        self.stands(id, wake, false);
     }
 
     /// It waits, and its row says that it is told this way.
     pub(crate) fn waits_with(&self, id: EntryId, wake: String) {
+        self.stands(id, wake, true);
+    }
+
+    fn stands(&self, id: EntryId, wake: String, waits: bool) {
         if let Some(entry) = self.lock().get_mut(&id) {
-            entry.waits = Some(wake);
+            (entry.told, entry.waits) = (Some(wake), waits);
         }
     }
 
     pub(crate) fn is_waiting(&self, id: EntryId) -> bool {
-        self.lock().get(&id).is_some_and(|entry| entry.waits.is_some())
+        self.lock().get(&id).is_some_and(|entry| entry.waits)
     }
 
     /// Whether it waits, and others tell it this way.
     pub(crate) fn is_waiting_with(&self, id: EntryId, wake: &str) -> bool {
-        self.lock().get(&id).is_some_and(|entry| entry.waits.as_deref() == Some(wake))
+        self.lock().get(&id).is_some_and(|entry| entry.waits && entry.told.as_deref() == Some(wake))
     }
 
     /// Whether any entry waits; `None` if there is no entry at all.
     pub(crate) fn any_waits(&self) -> Option<bool> {
         let entries = self.lock();
-        (!entries.is_empty()).then(|| entries.values().any(|entry| entry.waits.is_some()))
+        (!entries.is_empty()).then(|| entries.values().any(|entry| entry.waits))
+    }
+
+    /// Whether others tell all entries, and this session of what it watches, in this way. One that came before listening began is told otherwise
+    /// until its row is written again.
+    pub(crate) fn all_are_told(&self, wake: &str) -> bool {
+        let watching = lock(&self.announced);
+        watching.as_deref().is_none_or(|told| told == wake)
+            && self.lock().values().all(|entry| entry.told.as_deref().is_none_or(|told| told == wake))
+    }
+
+    /// The session says that it watches, and is told this way of what it sees; `None`: it does not any more.
+    pub(crate) fn announce(&self, wake: Option<String>) {
+        *lock(&self.announced) = wake;
     }
 
     /// The names of all entries, each once.
@@ -116,7 +135,7 @@ impl Wake {
             let Some(entry) = entries.get_mut(&id) else { return };
             let name = entry.name.clone();
             match news {
-                News::Granted(_) => entry.waits = None,
+                News::Granted(_) => entry.waits = false,
                 News::Gone(_) => drop(entries.remove(&id)),
                 News::Retry | News::ReleaseRequested => {}
             }
@@ -130,7 +149,7 @@ impl Wake {
         self.turns.fetch_add(1, Ordering::SeqCst);
         let waiting: Vec<(EntryId, Name)> = {
             let entries = self.lock();
-            entries.iter().filter(|(_, e)| e.waits.is_some()).map(|(id, e)| (*id, e.name.clone())).collect()
+            entries.iter().filter(|(_, e)| e.waits).map(|(id, e)| (*id, e.name.clone())).collect()
         };
         for (id, name) in waiting {
             self.inbox.note(Note { name, id, news: News::Retry });
@@ -139,8 +158,12 @@ impl Wake {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<EntryId, Tracked>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.entries)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where a [`Bell`](crate::Bell) brings what it hears. Never blocks.

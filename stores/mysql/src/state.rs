@@ -315,8 +315,8 @@ impl Backend for State {
         Ok(changed(&outcomes, 1) > 0)
     }
 
-    async fn keep(&self, lines: &[(Name, EntryId)]) -> Result<Vec<Option<Kept>>> {
-        let State { locks, retention, .. } = self;
+    async fn keep(&self, lines: &[(Name, EntryId)], wake: &str) -> Result<Vec<Option<Kept>>> {
+        let (State { locks, retention, .. }, wake) = (self, text(wake));
         self.usual.renews(lines);
         // Everybody locks rows in the same order.
         let mut sorted: Vec<&(Name, EntryId)> = lines.iter().collect();
@@ -325,7 +325,7 @@ impl Backend for State {
             .iter()
             .map(|(name, id)| {
                 format!(
-                    "UPDATE {locks} SET ends = {NOW} + lease, keep = {NOW} + lease + {retention}, version = version + 1 \
+                    "UPDATE {locks} SET ends = {NOW} + lease, keep = {NOW} + lease + {retention}, version = version + 1, wake = {wake} \
                      WHERE name = {} AND entry = '{id}' AND rest = 0 AND state = 'holds' AND lease_kind = 'kept' \
                      AND started = 1 AND ends > {NOW}",
                     key(name)

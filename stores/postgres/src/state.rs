@@ -265,19 +265,20 @@ impl Backend for State {
         Ok(!self.wire.run(&statement, &v).await?.is_empty())
     }
 
-    async fn keep(&self, lines: &[(Name, EntryId)]) -> Result<Vec<Option<Kept>>> {
+    async fn keep(&self, lines: &[(Name, EntryId)], wake: &str) -> Result<Vec<Option<Kept>>> {
         let State { locks, retention, .. } = self;
         self.usual.renews(lines);
         let (first, end) = block();
         let mut v = Values::default();
         let names = v.texts(lines.iter().map(|(name, _)| key(name.as_str())).collect());
         let ids = v.texts(lines.iter().map(|(_, id)| id.to_string()).collect());
+        let wake = v.text(wake);
         // Everybody locks rows in the same order.
         let statement = format!(
             "WITH t AS MATERIALIZED (SELECT {NOW} AS now), \
              r AS MATERIALIZED (SELECT l.name, l.entry FROM {locks} l, unnest({names}, {ids}) r(name, entry) \
                WHERE l.name = r.name AND l.entry = r.entry ORDER BY l.name FOR UPDATE OF l) \
-             UPDATE {locks} l SET ends = t.now + l.lease, keep = t.now + l.lease + {retention}, version = l.version + 1 \
+             UPDATE {locks} l SET ends = t.now + l.lease, keep = t.now + l.lease + {retention}, version = l.version + 1, wake = {wake} \
              FROM t, r WHERE l.name = r.name AND l.entry = r.entry AND l.rest = 0 AND l.state = 'holds' AND l.lease_kind = 'kept' \
              AND l.started = 1 AND l.ends > t.now RETURNING l.entry, l.lease, {first}, {end}, l.asked"
         );

@@ -17,6 +17,8 @@ macro_rules! sql_promises {
             whoever_waits_is_woken_and_need_not_look
             a_lease_that_ended_is_not_renewed_though_nobody_took_the_lock
             rows_of_locks_that_nobody_uses_go_away_and_others_stay
+            a_holder_that_came_before_it_could_be_told_is_told_all_the_same
+            a_watcher_that_came_before_it_could_be_told_sees_all
         } }
     };
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_client::{Client, Guard};
 use leasehold_core::store::{
     Ask, Inbox, Joined, Leave, Left, Note, Otherwise, Presence, Renewal, Renewed, Session,
 };
@@ -265,4 +266,54 @@ pub async fn rows_of_locks_that_nobody_uses_go_away_and_others_stay<D: Database>
     })
     .await;
     user.close().await.expect("a goodbye");
+}
+
+/// Less than it takes until a lease is renewed, or a nap of MySQL's doorbell is over.
+const AT_ONCE: Duration = Duration::from_secs(6);
+
+/// A client whose first lock was taken before it could be told by others, and can be now.
+async fn an_early_bird<D: Database>(db: D, url: &str) -> (Client, Guard) {
+    let server = db.server();
+    let wake = |name: &str| {
+        server.sql(&format!("SELECT wake FROM {}locks WHERE name = '{name}'", prefix_of::<D::Server>(url)))
+    };
+    for n in 0..100 {
+        let (early, late) = (format!("early/{n}"), format!("late/{n}"));
+        let client = client(db, url).await;
+        let guard = client.mutex(early.as_str()).lock().await.expect("a lock");
+        if wake(&early) != "mail" {
+            continue;
+        }
+        eventually("others can tell it", || async {
+            client.mutex(late.as_str()).lock().await.expect("a lock").release().await.expect("a release");
+            let seen = wake(&late);
+            if seen == "mail" { Err(seen) } else { Ok(()) }
+        })
+        .await;
+        return (client, guard);
+    }
+    panic!("others could tell every client before its first lock")
+}
+
+pub async fn a_holder_that_came_before_it_could_be_told_is_told_all_the_same<D: Database>(db: D) {
+    let url = fresh_url(db.server());
+    let (_client, guard) = an_early_bird(db, &url).await;
+    let other = client(db, &url).await;
+    other.request_release(guard.name(), None).await.expect("a request");
+    tokio::time::timeout(AT_ONCE, guard.release_requested()).await.expect("it is asked");
+    other.force_release(guard.name(), None).await.expect("a revocation");
+    tokio::time::timeout(AT_ONCE, guard.lost()).await.expect("it is told");
+}
+
+pub async fn a_watcher_that_came_before_it_could_be_told_sees_all<D: Database>(db: D) {
+    let url = fresh_url(db.server());
+    let other = client(db, &url).await;
+    for n in 0..3 {
+        let watcher = client(db, &url).await;
+        let mut events = watcher.watch("").await.expect("a watch");
+        let name = format!("seen/{n}");
+        other.mutex(name.as_str()).lock().await.expect("a lock").release().await.expect("a release");
+        let event = tokio::time::timeout(AT_ONCE, events.next()).await.expect("it is told");
+        assert_eq!(event.expect("an event").expect("an event").name.as_str(), name);
+    }
 }
