@@ -256,7 +256,10 @@ pub async fn rows_of_locks_that_nobody_uses_go_away_and_others_stay<D: Database>
             assert_eq!(user.clone().leave(leave).await.expect("an answer"), Left::Done);
         }
     }
-    let names = format!("SELECT name FROM {}locks ORDER BY name", prefix_of::<D::Server>(&url));
+    // As if both had been taken by their versions for long: then only the end of the lease is written.
+    let locks = format!("{}locks", prefix_of::<D::Server>(&url));
+    server.sql(&format!("UPDATE {locks} SET keep = 1 WHERE name IN ('held', 'left')"));
+    let names = format!("SELECT name FROM {locks} ORDER BY name");
     eventually("those that nobody uses are gone", || async {
         // This one sweeps when it ends.
         let id = SessionId(SessionId::random().expect("an id").0 / SWEEPERS * SWEEPERS);
