@@ -156,21 +156,29 @@ impl Listening {
         }
     }
 
-    /// Naps while there is no mail, and fetches what came. What was fetched is removed before the next nap, in the same text.
+    /// Naps while there is no mail, and fetches what came. What was fetched is removed before the next nap.
+    ///
+    /// Each statement is a text of its own: a `KILL QUERY` that comes between two statements of one text makes MariaDB forget the second, though it
+    /// has said that its answer will come, and whoever waits for that waits for ever.
     async fn nap_and_fetch(&self, conn: &mut Conn, pillow: &str) -> Result<Infallible, Trouble> {
         let (table, session) = (self.wire.config().table("mail"), self.session);
         let nap = format!(
             "SELECT GET_LOCK('{pillow}', {NAP}) FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE session = '{session}')"
         );
         let longest = Duration::from_secs(NAP.into()) + self.wire.timeout();
-        let mut delivered = None;
+        let mut delivered: Option<String> = None;
         loop {
-            let text = match delivered.take() {
-                Some(removal) => format!("{removal}; {nap}"),
-                None => nap.clone(),
-            };
+            if let Some(removal) = delivered.take() {
+                match timeout(self.wire.timeout(), play(conn, &removal)).await {
+                    Ok(Ok(_)) => {}
+                    // Somebody rang. What is still there is found again, and removed then.
+                    Ok(Err(error)) if was_interrupted(&error) => {}
+                    Ok(Err(error)) => return Err(judge(error)),
+                    Err(_) => return Err(gone("the mail could not be removed in time")),
+                }
+            }
             // A connection on which this is given up is never used again.
-            match timeout(longest, play(conn, &text)).await {
+            match timeout(longest, play(conn, &nap)).await {
                 Ok(Ok(outcomes)) => {
                     let row = outcomes.last().and_then(|outcome| outcome.rows.first());
                     match row.and_then(|row| maybe_number(row, 0).ok()?) {
