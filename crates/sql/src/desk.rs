@@ -378,6 +378,13 @@ impl<B: Backend> Desk<B> {
         }
     }
 
+    /// Removes what is left of locks that nobody uses, if that can be done now.
+    pub(crate) async fn sweep(&self) {
+        if let Err(error) = self.backend.sweep().await {
+            tracing::debug!(%error, "what is left of idle locks can't be removed now");
+        }
+    }
+
     /// Every entry leaves, and the connections go.
     pub(crate) async fn say_goodbye(&self) -> Result<()> {
         if self.closed.swap(true, Ordering::SeqCst) {
@@ -398,10 +405,8 @@ impl<B: Backend> Desk<B> {
         let outcomes: Vec<Result<()>> = stream::iter(leaving).buffered(AT_ONCE).collect().await;
         // What was told to this session meanwhile, nobody will fetch.
         let _ = self.backend.mail(me).await;
-        if me.0.is_multiple_of(SWEEPERS)
-            && let Err(error) = self.backend.sweep().await
-        {
-            tracing::debug!(%error, "what is left of idle locks can't be removed now");
+        if me.0.is_multiple_of(SWEEPERS) {
+            self.sweep().await;
         }
         self.backend.close().await;
         self.wake.mail.notify_one();

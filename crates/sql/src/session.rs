@@ -180,8 +180,6 @@ async fn sweep<B: Backend>(desk: Weak<Desk<B>>) {
         if desk.is_closed() {
             return;
         }
-        if let Err(error) = desk.backend.sweep().await {
-            tracing::debug!(%error, "what is left of idle locks can't be removed now");
-        }
+        desk.sweep().await;
     }
 }

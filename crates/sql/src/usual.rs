@@ -52,8 +52,9 @@ pub struct LastToken(pub u64);
 impl LastToken {
     /// Tokens of the block that were not used go back.
     fn of(first: Token, used: Option<Token>) -> Self {
-        let end = first.0 + u64::from(BLOCK) - 1;
-        LastToken(used.map_or(end, |used| used.0.clamp(first.0 - 1, end)))
+        // Whatever a server says: none of this may overflow.
+        let (before, end) = (first.0.saturating_sub(1), first.0.saturating_add(u64::from(BLOCK) - 1));
+        LastToken(used.map_or(end, |used| used.0.clamp(before, end)))
     }
 }
 
@@ -79,7 +80,6 @@ impl Usual {
             Step::Enter(entering) => match self.idle.left(entering) {
                 None => Way::Enter,
                 Some(Left::Somehow) => Way::EnterAgain,
-                Some(Left::AsWritten(_)) if entering.limit.is_some() => Way::EnterAgain,
                 Some(Left::AsWritten(version)) => Way::Follow(version),
             },
             Step::Depart(Departing { name, id, used }) => match self.idle.held(name, *id) {
@@ -140,6 +140,10 @@ mod tests {
     fn tokens_that_were_not_used_go_back_and_none_comes_twice() {
         let of = |used: Option<u64>| LastToken::of(Token(100), used.map(Token)).0;
         assert_eq!([of(Some(100)), of(Some(101)), of(Some(1123))], [100, 101, 1123]);
+        assert_eq!(
+            [LastToken::of(Token(0), None), LastToken::of(Token(u64::MAX), None)].map(|t| t.0),
+            [1023, u64::MAX]
+        );
         // None was used, it is not known which were, or it makes no sense.
         assert_eq!([of(Some(99)), of(None), of(Some(5)), of(Some(5000))], [99, 1123, 99, 1123]);
     }
