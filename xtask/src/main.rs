@@ -4,6 +4,7 @@
 //!
 //! - `test`: everything that can be shown on one machine: tests, doc tests, interleavings, examples.
 //! - `bench`: benchmarks, in release.
+//! - `fuzz`: the fuzzer of the public API for as long as one likes, and the whole cancellation matrix.
 //! - `deny`, `msrv`, `package`: jobs of `.ci/run` that need more than one line of shell.
 //! - `tools`: programs that must be there, and how a missing one is installed.
 //! - `sh`: how commands are run and how their failure is told.
@@ -13,6 +14,7 @@
 
 mod bench;
 mod deny;
+mod fuzz;
 mod msrv;
 mod package;
 mod sh;
@@ -31,6 +33,9 @@ cargo xtask COMMAND
   bench zookeeper [ARGS]  the same questions on a ZooKeeper server
   bench mysql [ARGS]      the same questions on a MariaDB server
   bench postgres [ARGS]   the same questions on a PostgreSQL server
+  fuzz [STORE] [--claims N] [--seed S]
+                          random sequences of public calls on one store, or on all; `fuzz matrix` drops every
+                          operation at every poll and fails every store call, in every situation
   ci                      all that CI checks: the same as .ci/run
   deny                    licences, sources, bans, and advisories if their database can be reached
   msrv                    builds with the oldest Rust that Cargo.toml promises
@@ -46,6 +51,7 @@ fn main() -> ExitCode {
         ["bench", "redis", rest @ ..] => bench::redis(rest),
         ["bench", "zookeeper", rest @ ..] => bench::zookeeper(rest),
         ["bench", which @ ("mysql" | "postgres"), rest @ ..] => bench::sql(which, rest),
+        ["fuzz", rest @ ..] => fuzz::run(rest),
         ["ci"] => sh::Cmd::new(sh::root().join(".ci/run")).run(),
         ["deny"] => deny::run(),
         ["msrv"] => msrv::run(),

@@ -13,7 +13,7 @@ pub(crate) fn run() -> Done {
     let _ = fs::remove_dir_all(&target);
     Cmd::cargo()
         .args(["package", "--workspace", "--exclude", "xtask", "--exclude", "leasehold-bench"])
-        .args(["--exclude", "leasehold-verify-model"])
+        .args(["--exclude", "leasehold-verify-model", "--exclude", "leasehold-verify-snippets"])
         // Dirty, so that it can be run before a commit.
         .args(["--allow-dirty", "--quiet", "--no-verify"])
         .env("CARGO_TARGET_DIR", &target)

@@ -43,6 +43,9 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         package: "util-linux",
         used_for: "servers that die with the test that started them",
     },
+    Program { name: "script", package: "bsdutils", used_for: "tests of the command on a terminal" },
+    Program { name: "less", package: "less", used_for: "tests of the command in a pipeline" },
+    Program { name: "pgrep", package: "procps", used_for: "tests that look for processes by name" },
 ];
 
 /// What `cargo xtask bench` needs.

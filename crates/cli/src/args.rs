@@ -73,7 +73,7 @@ pub(crate) enum Command {
 pub(crate) struct Run {
     /// The lock: any text of 1 to 1024 bytes
     pub(crate) name: String,
-    /// Hold this lock as well: all or none. May be repeated
+    /// Hold this lock as well: all or none, and none while others are waited for. May be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) also: Vec<String>,
 
@@ -135,7 +135,7 @@ pub(crate) enum Order {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// SIGTERM to the command's process group, SIGKILL after --grace; exit with 76
+    /// SIGTERM to the command and all that it started, SIGKILL after --grace; exit with 76
     Term,
     /// SIGKILL at once; exit with 76
     Kill,
@@ -186,9 +186,12 @@ pub(crate) struct Release {
     /// Ask for it: whoever holds it is told, and decides
     #[arg(long, conflicts_with_all = ["force", "yes"])]
     pub(crate) ask: bool,
-    /// Yes, take it away: whoever holds it is told that it was lost
+    /// Yes, take it away: whoever holds it is told that it was lost, and may need a while to stop beside the next holder
     #[arg(long)]
     pub(crate) force: bool,
+    /// Ask, and wait up to this long for it to be given back; then exit with 75, or take it away (--force)
+    #[arg(long, value_name = "DUR", value_parser = duration())]
+    pub(crate) wait: Option<Duration>,
     /// Only if this is the holder's token (`show` prints it)
     #[arg(long, value_name = "T")]
     pub(crate) token: Option<u64>,
@@ -268,18 +271,18 @@ Exit codes:
 `run` ends with the command's own exit code otherwise.";
 
 const AFTER_RUN_HELP: &str = "\
-The command runs in a process group of its own, without a shell in between, and finds in its
-environment:
+The command runs without a shell in between, in the job of the shell on a terminal and else in a
+process group of its own, and finds in its environment:
   LEASEHOLD_NAME      the lock
   LEASEHOLD_TOKEN     its fencing token: hand it to what the lock guards
   LEASEHOLD_DEADLINE  when it is stopped at the latest, in milliseconds since 1970; unset if
                       neither --lease nor --max-hold sets an end
-  LEASEHOLD_STORE     the store, without its password
+  LEASEHOLD_STORE     the store, as it was given to this run
 With --also, the n-th further lock is in LEASEHOLD_NAME_n and LEASEHOLD_TOKEN_n.
 
-Signals end the wait, and are passed on to the whole group while the command runs. The lock is
-given back when the whole group is gone. A duration is 500ms, 30s, 5m or \"1h 30m\"; a bare number
-is seconds.
+Signals end the wait, and are passed on to the command's group while it runs. The lock is given
+back when the command and all that it started are gone. A duration is 500ms, 30s, 5m or
+\"1h 30m\"; a bare number is seconds.
 
 Examples:
   leasehold run backup -- rsync -a /srv /backup

@@ -1,29 +1,39 @@
-//! The command as a process group: started, told, stopped, and known to be gone.
+//! The command and all that it starts: started, told, stopped, and known to be gone.
 //!
-//! There is one reaper, [`Group::reap`], called on SIGCHLD. On Linux this process is the subreaper of all that the command
-//! starts, so an orphan of the group becomes our child, its end is a SIGCHLD, and "the whole group is gone" is exact. Where
-//! that does not exist, and for a member whose own parent has left the group, [`Group::is_gone`] is asked again after a
-//! short pause.
+//! Its parent is the guard ([`crate::guard`]), which tells how it ended and when everything is gone. Signals are sent from here.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::Command;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, wait};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, kill_process_group, test_kill_process_group, wait,
+};
 
 use crate::exit::{Exit, Failure};
-use crate::sys;
-use crate::terminal::Terminal;
+use crate::guard::{Deadlines, Guard, Link, Report};
+use crate::sys::{self, Mask};
+use crate::terminal;
+use crate::tree::{self, Root, Told};
 
-/// A command and everything that it starts and that stays in its process group.
+/// A command and everything that it starts and that stays in its session.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// The id of the command and of its group.
-    pub(crate) id: Pid,
+    /// The command itself.
+    id: Pid,
+    guard: Pid,
+    link: Link,
+    /// Whether the command shares our process group, the job of a shell on a terminal. Else it has one of its own.
+    pub(crate) in_our_job: bool,
     /// How the command itself ended, once it did.
     pub(crate) ended: Option<Ended>,
+    /// Whether all of it is gone.
+    gone: bool,
+    /// The guard was killed; its part is ours.
+    pub(crate) unguarded: bool,
 }
 
 /// How a process ended.
@@ -34,6 +44,13 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
+    pub(crate) fn of(status: WaitStatus) -> Option<Self> {
+        match status.terminating_signal() {
+            Some(signal) => Some(Ended::Signalled(signal)),
+            None => status.exit_status().map(|code| Ended::Exited(code as u8)),
+        }
+    }
+
     pub(crate) fn exit(self) -> Exit {
         match self {
             Ended::Exited(code) => Exit(code),
@@ -43,61 +60,89 @@ impl Ended {
 }
 
 impl Group {
-    /// Starts the command in a process group of its own, in the foreground of this terminal if that is ours to give. Must be
-    /// called on the main thread, see [`sys::die_with_parent`].
+    /// Starts the command: on a terminal in our own process group, so that the shell's job control and the terminal's keys mean it as
+    /// well, else in one of its own.
     pub(crate) fn spawn(
-        command: &[OsString],
+        guard: Guard,
+        program: &OsStr,
         env: &Environment,
-        terminal: Option<&mut Terminal>,
+        lifeline: Option<OwnedFd>,
     ) -> Result<Self, Failure> {
-        become_reaper();
-        let (program, args) = command.split_first().expect("clap requires a command");
-        let mut prepared = Command::new(program);
-        prepared.args(args).process_group(0);
-        for key in &env.remove {
-            prepared.env_remove(key);
-        }
-        prepared.envs(env.set.iter().map(|(key, value)| (key, value)));
-        sys::die_with_parent(&mut prepared);
-        if let Some(terminal) = terminal.filter(|terminal| terminal.is_for_the_command()) {
-            terminal.hand_to_next(&mut prepared);
-        }
-        let child = prepared.spawn().map_err(|e| not_started(program, &e))?;
-        Ok(Group { id: id_of(&child), ended: None })
+        let in_our_job = terminal::exists();
+        let id = guard.id;
+        let (link, command) =
+            guard.spawn(env, in_our_job.then(getpgrp), lifeline).map_err(|e| not_started(program, &e))?;
+        Ok(Group { id: command, guard: id, link, in_our_job, ended: None, gone: false, unguarded: false })
     }
 
-    /// Sends a signal to every process of the group. That it is gone already is no error.
+    /// Sends a signal to the command and what is in its process group, but not to us. That it is gone already is no error.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        if self.in_our_job {
+            let group = getpgrp().as_raw_nonzero().get();
+            return match tree::signal(Root::at(getpid()), signal, |member| member.group == group) {
+                Told { told: 0, refused: Some(e) } => Err(e.into()),
+                _ => Ok(()),
+            };
+        }
         match kill_process_group(self.id, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(e) => Err(e.into()),
         }
     }
 
-    /// Collects every child that ended, orphans that came to us included. Tells if the command itself was stopped
-    /// (Ctrl-Z, or reading from a terminal that is not its own), and by which signal.
-    pub(crate) fn reap(&mut self) -> Option<Signal> {
-        let mut stopped = None;
-        loop {
-            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
-                Ok(Some((pid, status))) if pid == self.id => {
-                    if let Some(signal) = status.stopping_signal() {
-                        stopped = Signal::from_named_raw(signal);
-                    } else if let Some(signal) = status.terminating_signal() {
-                        self.ended = Some(Ended::Signalled(signal));
-                    } else if let Some(code) = status.exit_status() {
-                        self.ended = Some(Ended::Exited(code as u8));
-                    }
-                }
-                Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) | Err(_) => return stopped,
-            }
+    /// Sends a signal to everything, whatever its group.
+    pub(crate) fn signal_all(&self, signal: Signal) -> io::Result<()> {
+        let group = (!self.in_our_job).then_some(self.id);
+        let root = if self.unguarded { getpid() } else { self.guard };
+        signal_all(Root::at(root), group, signal)
+    }
+
+    /// Whether this process is one of those that the command consists of.
+    pub(crate) fn contains(&self, process: i32) -> bool {
+        tree::is_below(process, self.guard)
+    }
+
+    /// Returns when something has happened: the command has ended, all is gone, or the guard is dead. Cancel-safe.
+    pub(crate) async fn changed(&mut self) {
+        if self.unguarded {
+            return std::future::pending().await;
+        }
+        match self.link.next().await {
+            Some(Report::Ended(ended)) => self.ended = Some(ended),
+            Some(Report::Gone) => self.gone = true,
+            Some(_) => {}
+            None => self.unguarded = true,
         }
     }
 
-    /// Whether the command ended and no process is left in its group.
+    /// Tells the guard when to act if it hears nothing else until then.
+    pub(crate) fn tell_guard(&mut self, deadlines: Deadlines) {
+        if !self.unguarded {
+            self.link.tell(deadlines);
+        }
+    }
+
+    /// Looks for what is left by ourselves, if the guard can't: it was killed, or stopped.
+    pub(crate) fn look(&mut self) {
+        if self.unguarded {
+            while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+                if pid == self.id {
+                    self.ended = Ended::of(status);
+                }
+            }
+        }
+        let group = (!self.in_our_job).then_some(self.id);
+        self.gone |= nothing_left(Root::at(getpid()), group, |member| member.pid != self.guard);
+    }
+
+    /// The ids of what is left.
+    pub(crate) fn left(&self) -> Vec<i32> {
+        tree::below(Root::at(self.guard)).iter().map(|member| member.pid.as_raw_nonzero().get()).collect()
+    }
+
+    /// Whether the command ended and nothing that it started is left.
     pub(crate) fn is_gone(&self) -> bool {
-        self.ended.is_some() && test_kill_process_group(self.id) == Err(Errno::SRCH)
+        self.gone
     }
 }
 
@@ -105,20 +150,61 @@ impl Group {
 #[derive(Debug, Default)]
 pub(crate) struct Environment {
     pub(crate) set: Vec<(String, String)>,
-    pub(crate) remove: Vec<OsString>,
 }
 
-fn id_of(child: &Child) -> Pid {
-    Pid::from_raw(child.id() as i32).expect("a process id is not 0")
+impl Environment {
+    /// What an outer run has set for its own command is not true of this one.
+    fn stale(key: &OsStr) -> bool {
+        let key = key.as_encoded_bytes();
+        [&b"LEASEHOLD_NAME"[..], b"LEASEHOLD_TOKEN", b"LEASEHOLD_DEADLINE"]
+            .iter()
+            .any(|prefix| key.starts_with(prefix))
+    }
 }
 
-/// Orphans of the command become our children instead of init's.
-fn become_reaper() {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+/// Starts the command as a child of this process, the guard.
+pub(crate) fn spawn(
+    command: &[OsString],
+    env: &Environment,
+    group: Option<Pid>,
+    mask: Mask,
+) -> io::Result<Pid> {
+    let (program, args) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut prepared = Command::new(program);
+    prepared.args(args).process_group(group.map_or(0, |group| group.as_raw_nonzero().get()));
+    for (key, _) in std::env::vars_os().filter(|(key, _)| Environment::stale(key)) {
+        prepared.env_remove(key);
+    }
+    prepared.envs(env.set.iter().map(|(key, value)| (key, value)));
+    sys::die_with_parent(&mut prepared);
+    sys::start_with_mask(&mut prepared, mask);
+    Ok(Pid::from_child(&prepared.spawn()?))
 }
 
-fn not_started(program: &OsString, e: &io::Error) -> Failure {
+/// Sends a signal to everything below `root`, and to this group. An error if none of it may be sent a signal, as all of it belongs to
+/// another user.
+pub(crate) fn signal_all(root: Root, group: Option<Pid>, signal: Signal) -> io::Result<()> {
+    let group_told = group.map_or(Err(Errno::SRCH), |group| kill_process_group(group, signal));
+    let in_group = |member: &tree::Member| group.is_some_and(|of| of.as_raw_nonzero().get() == member.group);
+    let others = tree::signal(root, signal, |member| !in_group(member));
+    match (group_told, others) {
+        (Ok(()), _) | (_, Told { told: 1.., .. }) => Ok(()),
+        (_, Told { refused: Some(e), .. }) => Err(e.into()),
+        (Err(Errno::SRCH), _) => Ok(()),
+        (Err(e), _) => Err(e.into()),
+    }
+}
+
+/// Whether nothing that counts lives below `root` any more, or, where trees can't be seen, in this group.
+pub(crate) fn nothing_left(root: Root, group: Option<Pid>, counts: impl Fn(&tree::Member) -> bool) -> bool {
+    if tree::is_visible() {
+        !tree::below(root).iter().any(counts)
+    } else {
+        group.is_none_or(|group| test_kill_process_group(group) == Err(Errno::SRCH))
+    }
+}
+
+fn not_started(program: &OsStr, e: &io::Error) -> Failure {
     let program = program.display();
     match e.kind() {
         io::ErrorKind::NotFound => {

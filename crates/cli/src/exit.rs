@@ -78,7 +78,7 @@ impl Failure {
     }
 
     pub(crate) fn usage(what: impl Into<String>) -> Self {
-        Failure::new(Exit::USAGE, "usage", what)
+        Failure::new(Exit::USAGE, "usage", without_passwords(what.into()))
     }
 
     /// Ends with this code and without a word.
@@ -88,7 +88,7 @@ impl Failure {
 
     pub(crate) fn advice(mut self, advice: impl Into<String>) -> Self {
         if let Some(message) = &mut self.message {
-            message.advice = Some(advice.into());
+            message.advice = Some(without_passwords(advice.into()));
         }
         self
     }
@@ -123,6 +123,19 @@ impl From<io::Error> for Failure {
         }
         Failure::new(Exit::IO, "output", format!("the output could not be written: {e}"))
     }
+}
+
+/// What is said of arguments, without the password of a URL that was given in the wrong place: such messages repeat what
+/// they can't use.
+fn without_passwords(mut text: String) -> String {
+    let has_login = |given: &String| given.split_once(':').is_some_and(|(_, rest)| rest.contains('@'));
+    for argument in std::env::args_os().skip(1).filter_map(|argument| argument.into_string().ok()) {
+        let value = argument.split_once('=').map(|(_, value)| value.to_owned());
+        for given in [Some(argument), value].into_iter().flatten().filter(has_login) {
+            text = text.replace(&given, &leasehold::redact(&given));
+        }
+    }
+    text
 }
 
 fn cause(e: &Error) -> String {

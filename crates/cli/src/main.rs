@@ -6,8 +6,8 @@
 //! - [`commands`]: one file a command; each lowers its arguments to what it needs and then does it.
 //! - [`exit`]: exit codes, and how a failure becomes one of them and one line on stderr.
 //! - [`output`]: tables, colour, durations, JSON.
-//! - [`child`], [`guard`], [`signals`], [`terminal`]: the command that runs under the lock: its process group, its death
-//!   when ours was violent, the signals that reach us, the terminal's foreground.
+//! - [`child`], [`tree`], [`guard`], [`signals`], [`terminal`]: the command that runs under the lock: its start and end, the processes
+//!   that it consists of, its end if we can't end it, the signals that reach us, the terminal's job.
 //! - [`sys`]: the few lines that need `unsafe`.
 #![deny(unsafe_code)]
 
@@ -18,8 +18,11 @@ mod exit;
 mod guard;
 mod output;
 mod signals;
+#[cfg(test)]
+mod snippets;
 mod sys;
 mod terminal;
+mod tree;
 
 use std::io::Write;
 
@@ -30,7 +33,6 @@ use crate::args::{Cli, Format};
 use crate::exit::{Exit, Failure};
 
 fn main() {
-    guard::serve_if_asked();
     let (format, result) = match Cli::try_parse() {
         Ok(cli) => (cli.global.format, commands::run(cli)),
         Err(e) => (format_of_raw_arguments(), not_understood(&e)),

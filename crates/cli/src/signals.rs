@@ -1,11 +1,10 @@
 //! The signals that reach this program, as one stream.
 
-use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
+use std::os::fd::OwnedFd;
 
 use rustix::process::{Signal, getpid, kill_process};
-use tokio::signal::unix::{self, SignalKind};
+use tokio::net::unix::pipe;
 
 use crate::sys;
 
@@ -17,7 +16,32 @@ const JOB_CONTROL: [Signal; 2] = [Signal::TSTP, Signal::CONT];
 
 /// The signals that are caught.
 pub(crate) struct Signals {
-    caught: Vec<(Signal, unix::Signal)>,
+    notes: pipe::Receiver,
+}
+
+/// A signal that came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Caught {
+    pub(crate) signal: Signal,
+    pub(crate) from: Sender,
+}
+
+impl Caught {
+    fn of(note: [u8; sys::NOTE]) -> Option<Self> {
+        let [signal, by_the_kernel, _, _, sender @ ..] = note;
+        let sender = i32::from_ne_bytes(sender);
+        let from = if by_the_kernel == 1 { Sender::Terminal } else { Sender::Process(sender) };
+        Some(Caught { signal: Signal::from_named_raw(signal.into())?, from })
+    }
+}
+
+/// Where a signal came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// The terminal, and so every process of its foreground job got the signal.
+    Terminal,
+    /// A process with this id (0 if it can't be seen from here).
+    Process(i32),
 }
 
 impl Signals {
@@ -26,41 +50,38 @@ impl Signals {
         Self::catch(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM])
     }
 
-    /// Catches all that a runner of commands has to know of, the end of its children included.
+    /// Catches all that a runner of commands has to know of.
     pub(crate) fn of_a_runner() -> io::Result<Self> {
-        let mut wanted = vec![Signal::CHILD];
-        wanted.extend(PASSED_ON);
+        let mut wanted = PASSED_ON.to_vec();
         wanted.extend(JOB_CONTROL);
         Self::catch(&wanted)
     }
 
     fn catch(wanted: &[Signal]) -> io::Result<Self> {
         let ignored = ignored_from_the_start();
-        let caught = wanted
-            .iter()
-            .filter(|signal| ignored & bit(**signal) == 0)
-            .map(|signal| Ok((*signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?)))
-            .collect::<io::Result<_>>()?;
-        Ok(Signals { caught })
+        let notes = noted(wanted.iter().copied().filter(|signal| ignored & bit(*signal) == 0))?;
+        Ok(Signals { notes: pipe::Receiver::from_owned_fd(notes)? })
     }
 
     /// The next signal. Cancel-safe: a signal that was not returned is not lost.
-    pub(crate) async fn next(&mut self) -> Signal {
-        poll_fn(|cx| {
-            for (signal, stream) in &mut self.caught {
-                if stream.poll_recv(cx).is_ready() {
-                    return Poll::Ready(*signal);
-                }
+    pub(crate) async fn next(&mut self) -> Caught {
+        let mut note = [0; sys::NOTE];
+        loop {
+            if self.notes.readable().await.is_err() {
+                return std::future::pending().await;
             }
-            Poll::Pending
-        })
-        .await
+            if let Ok(sys::NOTE) = self.notes.try_read(&mut note)
+                && let Some(caught) = Caught::of(note)
+            {
+                return caught;
+            }
+        }
     }
 
     /// The next signal that asks the program to end.
     pub(crate) async fn next_that_ends_us(&mut self) -> Signal {
         loop {
-            let signal = self.next().await;
+            let Caught { signal, .. } = self.next().await;
             if ends_us(signal) {
                 return signal;
             }
@@ -69,6 +90,21 @@ impl Signals {
             }
         }
     }
+}
+
+/// Catches these signals: each is one note in the pipe that is returned, which does not block.
+pub(crate) fn noted(signals: impl IntoIterator<Item = Signal>) -> io::Result<OwnedFd> {
+    let (read, write) = io::pipe()?;
+    rustix::io::ioctl_fionbio(&read, true)?;
+    rustix::io::ioctl_fionbio(&write, true)?;
+    sys::note_signals(signals, write.into())?;
+    Ok(read.into())
+}
+
+/// Whether there is a note in the pipe. Takes it out.
+pub(crate) fn take_note(notes: &OwnedFd) -> bool {
+    let mut note = [0; sys::NOTE];
+    matches!(rustix::io::retry_on_intr(|| rustix::io::read(notes, &mut note)), Ok(sys::NOTE))
 }
 
 /// Whether this signal asks a program to end that has no other use for it.
@@ -95,7 +131,7 @@ fn bit(signal: Signal) -> u64 {
 /// deadly for the command, because a caught signal is reset when a program is started and an ignored one is not.
 fn ignored_from_the_start() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    parse_ignored(&status) & !bit(Signal::CHILD)
+    parse_ignored(&status)
 }
 
 fn parse_ignored(status: &str) -> u64 {

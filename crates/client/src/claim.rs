@@ -1,7 +1,9 @@
 //! What is asked: a name, a want, and the options given before the verb.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::store::{Pending, Session};
 use leasehold_core::{Backoff, Error, Kind, Lease, Name, Order, Owner, Result, Traits, Want};
 
 use crate::engine::Engine;
@@ -18,11 +20,14 @@ pub(crate) struct Claim {
     pub(crate) order: Order,
     pub(crate) owner: Option<Owner>,
     pub(crate) reentrant: bool,
+    /// How long it bears a store that is not available, if that is not the client's.
+    pub(crate) retry_for: Option<Duration>,
 }
 
 impl Claim {
     pub(crate) fn new(name: Result<Name>, want: Result<Want>) -> Self {
-        Claim { name, want, lease: None, order: Order::Queue, owner: None, reentrant: false }
+        let (lease, order, owner, retry_for) = (None, Order::Queue, None, None);
+        Claim { name, want, lease, order, owner, reentrant: false, retry_for }
     }
 
     pub(crate) fn wanting(&self, want: Result<Want>) -> Self {
@@ -31,6 +36,15 @@ impl Claim {
 
     pub(crate) fn checked_name(&self, engine: &Engine) -> Result<&Name> {
         self.name.as_ref().map_err(|e| e.clone().at(engine.about.url.clone()))
+    }
+
+    /// Asks the store about it.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        engine: &Engine,
+        request: impl Fn(Arc<dyn Session>) -> Pending<T>,
+    ) -> Result<T> {
+        engine.ask_for(self.retry_for.unwrap_or(engine.table.rules.retry_for), request).await
     }
 
     /// The owner it was given, or the one whose scope this task runs in.
@@ -98,6 +112,14 @@ macro_rules! claim_options {
         /// the same token. An inner claim changes nothing about the outer one's lease.
         pub fn reentrant(mut self) -> Self {
             self.claim.reentrant = true;
+            self
+        }
+
+        /// How long a store that is not available is asked again before a verb fails, where the verb has no limit of its own:
+        /// instead of what the [client](crate::ClientBuilder::retry_for) has for those that wait, and for those that
+        /// [try](crate::ClientBuilder::try_for).
+        pub fn retry_for(mut self, time: std::time::Duration) -> Self {
+            self.claim.retry_for = Some(time);
             self
         }
     };

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::store::{Presence, Session, Store};
+use leasehold_background::Background;
+use leasehold_core::store::{Pending, Presence, Session, Store};
 use leasehold_core::view::{EntryView, Snapshot};
 use leasehold_core::{Clock, Error, IntoName, Kind, Label, Name, Result, SessionId, Token, Traits, Want};
 
@@ -13,6 +14,8 @@ use crate::claim::{Claim, check_lease};
 use crate::engine::{About, Engine, Mail};
 use crate::local::Rules;
 use crate::local::table::Table;
+use crate::opening::Opening;
+use crate::outage::{Listener, Outage, Outages};
 use crate::recipes::{Leader, Multi, Mutex, Part, RwLock, Semaphore, Striped};
 use crate::views::{Listing, Watch};
 
@@ -31,6 +34,8 @@ use crate::views::{Listing, Watch};
 #[derive(Clone)]
 pub struct Client {
     pub(crate) engine: Arc<Engine>,
+    /// See [`with_retry_for`](Client::with_retry_for).
+    pub(crate) retry_for: Option<Duration>,
 }
 
 /// The options of a [`Client`].
@@ -42,6 +47,9 @@ pub struct ClientBuilder {
     namespace: String,
     budget: Budget,
     retry_for: Duration,
+    try_for: Option<Duration>,
+    open_for: Option<Duration>,
+    on_outage: Option<Listener>,
     clock: Clock,
 }
 
@@ -53,6 +61,9 @@ impl Default for ClientBuilder {
             namespace: String::new(),
             budget: Budget::default(),
             retry_for: Duration::from_secs(10),
+            try_for: None,
+            open_for: None,
+            on_outage: None,
             clock: Clock::system(),
         }
     }
@@ -84,9 +95,51 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a store that can't be reached is tried again before a verb fails: 10 s unless given.
+    /// How long a store that is not available is asked again before a verb fails that has no limit of its own: 10 s unless
+    /// given. It counts from the first request that failed, and starts anew with each answer.
+    ///
+    /// | verb | its limit |
+    /// | --- | --- |
+    /// | `open`, `connect` | [`open_for`](Self::open_for) |
+    /// | `lock` and its like | this, of trouble without an answer between; a holder is waited for as long as it takes |
+    /// | `lock_within` and its like | their own: nothing that passes by itself ends them sooner |
+    /// | `try_lock` and its like | [`try_for`](Self::try_for) |
+    /// | [`release`](crate::Guard::release) | this, or [its own](crate::Guard::release_within); the release goes on after it |
+    /// | all others | this |
+    ///
+    /// Per call it is set by the option of the same name, or with [`Client::with_retry_for`].
     pub fn retry_for(mut self, time: Duration) -> Self {
         self.retry_for = time;
+        self
+    }
+
+    /// How long it is tried to open the client on a store that is not available: as [`retry_for`](Self::retry_for) unless given. One
+    /// try has the time that a request to the store may take, even if that is longer.
+    pub fn open_for(mut self, time: Duration) -> Self {
+        self.open_for = Some(time);
+        self
+    }
+
+    /// How long a claim that does not wait for a holder (`try_lock`, or a limit of zero) waits for the store's answer: as long
+    /// as one request to the store may take unless given (`timeout=` in its URL).
+    pub fn try_for(mut self, time: Duration) -> Self {
+        self.try_for = Some(time);
+        self
+    }
+
+    /// Calls this when the store is not available for a moment, and when it is again. The same is logged, see
+    /// [`docs`](crate::docs). It must not block, and is called also while the client is being opened.
+    ///
+    /// ```
+    /// use leasehold_client::{Client, Outage};
+    /// let builder = Client::builder().on_outage(|outage| match outage {
+    ///     Outage::Began { error, held, .. } => eprintln!("{held} locks in danger: {error}"),
+    ///     Outage::Ended { lasted, lost, .. } => eprintln!("{lost} locks lost in {lasted:?}"),
+    ///     _ => {}
+    /// });
+    /// ```
+    pub fn on_outage(mut self, listener: impl Fn(&Outage<'_>) + Send + Sync + 'static) -> Self {
+        self.on_outage = Some(Listener(Arc::new(listener)));
         self
     }
 
@@ -96,13 +149,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Opens a client on a store. Must be called inside a tokio runtime with time (and, for most stores, I/O) enabled; the
-    /// client's background work runs there.
+    /// Opens a client on a store. One that is not available (it is starting, it is full, it has no leader) is tried again within the
+    /// [patience](Self::open_for); what another try can't help (a wrong password) fails at once. It can be opened, used and dropped in any async runtime, and in several: what it does in the
+    /// background runs on a thread of Leasehold's own, one for all clients of the process.
     pub async fn open(self, store: Arc<dyn Store>) -> Result<Client> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(|e| {
-            Error::new(Kind::Invalid, "a client must be opened inside a tokio runtime")
-                .because(e)
-                .advice("use leasehold::blocking in a program without one")
+        let background = Background::get().map_err(|e| {
+            Error::new(Kind::Unavailable, "the background thread could not be started").because(e)
         })?;
         let traits = store.traits();
         check_lease(self.lease, traits)?;
@@ -115,15 +167,20 @@ impl ClientBuilder {
         let (url, id) = (store.url(), SessionId::random()?);
         let label = self.label.unwrap_or_else(Label::of_this_process);
         let mail = Arc::new(Mail(OnceLock::new()));
-        let session = store.open(Presence { id, label: label.clone() }, mail.clone()).await?;
-        let rules =
-            Rules { lease: self.lease, budget: self.budget, retry_for: self.retry_for, death: traits.death };
+        let outages = Outages::new(url.clone(), store.timeout(), self.on_outage);
+        let opening = Opening { store: &store, background, clock: &self.clock, outages: &outages };
+        let session = opening
+            .within(self.open_for.unwrap_or(self.retry_for), &Presence { id, label: label.clone() }, &mail)
+            .await?;
+        let (lease, budget, retry_for, death) = (self.lease, self.budget, self.retry_for, traits.death);
+        let try_for = self.try_for.unwrap_or_else(|| store.timeout());
+        let rules = Rules { lease, budget, retry_for, try_for, death };
         let table = Table::new(rules, self.clock, id);
         let about = About { namespace: self.namespace, label, id, traits, url };
-        let engine = Engine::new(about, session, table, runtime.clone());
+        let engine = Engine::new(about, session, table, background, outages);
         let _ = mail.0.set(Arc::downgrade(&engine));
-        runtime.spawn(crate::keeper::keep(Arc::downgrade(&engine), engine.keeper.clone()));
-        Ok(Client { engine })
+        background.spawn(crate::keeper::keep(Arc::downgrade(&engine), engine.keeper.clone()));
+        Ok(Client { engine, retry_for: None })
     }
 }
 
@@ -136,6 +193,20 @@ impl Client {
     /// A client with the usual options.
     pub async fn open(store: Arc<dyn Store>) -> Result<Client> {
         Self::builder().open(store).await
+    }
+
+    /// The same client with another [patience](ClientBuilder::retry_for) for what is asked through this handle.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+    /// # let client = leasehold_client::Client::open(leasehold_memory::Memory::new()).await?;
+    /// use std::time::Duration;
+    /// let hasty = client.with_retry_for(Duration::from_millis(500));
+    /// let stands = hasty.inspect("orders").await?; // an answer or an error within half a second
+    /// # drop(stands); Ok(()) }
+    /// ```
+    pub fn with_retry_for(&self, time: Duration) -> Client {
+        Client { engine: self.engine.clone(), retry_for: Some(time) }
     }
 
     /// A lock that one holds at a time.
@@ -171,7 +242,7 @@ impl Client {
     /// Who holds a lock and who waits for it. One trip to the store.
     pub async fn inspect(&self, name: impl IntoName) -> Result<Snapshot> {
         let name = self.full_name(name)?;
-        let snapshot = self.engine.ask(|s| s.inspect(name.clone())).await?;
+        let snapshot = self.ask(|s| s.inspect(name.clone())).await?;
         Ok(self.strip(snapshot))
     }
 
@@ -191,14 +262,14 @@ impl Client {
         expected: Option<Token>,
     ) -> Result<Vec<EntryView>> {
         let name = self.full_name(name)?;
-        let look = || self.engine.ask(|s| s.inspect(name.clone()));
+        let look = || self.ask(|s| s.inspect(name.clone()));
         let before = look().await?.holders;
         let tries = AtomicU32::new(0);
         let revoke = |session: Arc<dyn Session>| {
             tries.fetch_add(1, Ordering::Relaxed);
             session.revoke(name.clone(), expected)
         };
-        let mut revoked = self.engine.ask(revoke).await?.holders;
+        let mut revoked = self.ask(revoke).await?.holders;
         if revoked.is_empty() && tries.into_inner() > 1 {
             // The first try may have done it, and its answer was lost: whoever held it and does not any more lost it by that.
             let after = look().await?.holders;
@@ -235,9 +306,9 @@ impl Client {
     ) -> Result<Vec<EntryView>> {
         let name = self.full_name(name)?;
         // A second try after a lost answer finds the same holders.
-        let asked = self.engine.ask(|s| s.request_release(name.clone(), expected)).await?.holders;
+        let asked = self.ask(|s| s.request_release(name.clone(), expected)).await?.holders;
         if asked.is_empty() && expected.is_some() {
-            let stands = self.engine.ask(|s| s.inspect(name.clone())).await?;
+            let stands = self.ask(|s| s.inspect(name.clone())).await?;
             self.nobody_else_holds(
                 &name,
                 expected,
@@ -265,8 +336,8 @@ impl Client {
     /// What happens from now on to locks whose names start with `prefix`.
     pub async fn watch(&self, prefix: impl Into<String>) -> Result<Watch> {
         let prefix = format!("{}{}", self.engine.about.namespace, prefix.into());
-        let events = self.engine.ask(|s| s.watch(prefix.clone())).await?;
-        Ok(Watch::new(events, self.engine.about.namespace.len()))
+        let events = self.ask(|s| s.watch(prefix.clone())).await?;
+        Ok(Watch::new(events, self))
     }
 
     /// What the store promises.
@@ -307,6 +378,14 @@ impl Client {
         self.engine.close().await
     }
 
+    /// Asks the store within the patience of this handle.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        request: impl Fn(Arc<dyn Session>) -> Pending<T>,
+    ) -> Result<T> {
+        self.engine.ask_for(self.retry_for.unwrap_or(self.engine.table.rules.retry_for), request).await
+    }
+
     pub(crate) fn full_name(&self, name: impl IntoName) -> Result<Name> {
         let name = name.into_name()?;
         if self.engine.about.namespace.is_empty() {
@@ -321,7 +400,7 @@ impl Client {
     }
 
     pub(crate) fn claim(&self, name: Result<Name>, want: Want) -> Claim {
-        Claim::new(name, Ok(want))
+        Claim { retry_for: self.retry_for, ..Claim::new(name, Ok(want)) }
     }
 }
 

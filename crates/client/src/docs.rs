@@ -22,6 +22,7 @@
 //!
 //! | level | what |
 //! | --- | --- |
-//! | `WARN` | a held lock was lost (name, why); a renewal failed and is tried again (name, error) |
-//! | `DEBUG` | a lock was acquired (name, token, time waited); a release is tried again |
+//! | `WARN` | an outage of the store began (error, how many locks are held, how long they are certain); one ended that cost locks (how long it lasted, how many); held locks were lost without one (name or number, why) |
+//! | `INFO` | an outage ended that cost nothing |
+//! | `DEBUG` | a lock was acquired (name, token, time waited); a renewal failed, or a release, and is tried again; a held lock was lost, in an outage or not |
 //! | `TRACE` | a try found the lock busy; a guard was given back and where it went |

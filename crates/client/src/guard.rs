@@ -1,9 +1,10 @@
 //! What the user's code holds.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::view::Lost;
@@ -12,6 +13,7 @@ use leasehold_core::{Error, Kind, Name, Owner, Result, Tick, Token, Want};
 use crate::engine::Engine;
 use crate::local::LaneKey;
 use crate::local::hold::Hold;
+use crate::local::reentrancy::{Denied, HoldCount};
 use crate::local::waiter::Handed;
 use crate::telemetry;
 
@@ -44,7 +46,7 @@ pub(crate) struct Held {
 pub(crate) struct Again {
     held: Held,
     owner: Owner,
-    count: AtomicU32,
+    count: HoldCount,
 }
 
 impl Held {
@@ -57,7 +59,7 @@ impl Held {
     }
 
     fn is_good(&self) -> bool {
-        self.hold.is_good(self.engine.now())
+        self.hold.is_good(self.engine.now()) && !self.engine.is_forked()
     }
 }
 
@@ -75,17 +77,16 @@ impl Again {
     }
 
     pub(crate) fn is_good(&self) -> bool {
-        self.held.is_good() && self.count.load(Ordering::SeqCst) > 0
+        self.held.is_good() && self.count.get() > 0
     }
 
-    /// The same hold once more, unless it has just been released or was lost.
-    pub(crate) fn guard(self: Arc<Self>) -> Option<Guard> {
+    /// The same hold once more, unless it has just been released or was lost, or is a reader's and `writes` is set.
+    pub(crate) fn guard(self: Arc<Self>, writes: bool) -> Result<Guard, Denied> {
         if !self.held.is_good() {
-            return None;
+            return Err(Denied::Over);
         }
-        let more = |count: u32| if count == 0 { None } else { count.checked_add(1) };
-        self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
-        Some(Guard { held: Some(self.held.clone()), again: Some(self) })
+        self.count.enter(writes)?;
+        Ok(Guard { held: Some(self.held.clone()), again: Some(self) })
     }
 }
 
@@ -102,15 +103,21 @@ impl Guard {
     /// Lets its owner take the lock again.
     pub(crate) fn share_with(&mut self, owner: Owner) -> &Arc<Again> {
         let held = self.held().clone();
-        self.again.insert(Arc::new(Again { held, owner, count: AtomicU32::new(1) }))
+        let count = HoldCount::new(held.want() == Want::Exclusive);
+        self.again.insert(Arc::new(Again { held, owner, count }))
     }
 
     /// Takes the hold out to release it: `None` if other guards of its owner live on it, or if it was taken before.
     fn take(&mut self) -> Option<(Held, Tick)> {
         let held = self.held.take()?;
+        if held.engine.is_forked() {
+            // The lock is the parent's: it is not given back here.
+            std::mem::forget((held, self.again.take()));
+            return None;
+        }
         let now = held.engine.now();
         if let Some(again) = self.again.take() {
-            if again.count.fetch_sub(1, Ordering::SeqCst) > 1 {
+            if !again.count.leave() {
                 return None;
             }
             held.engine.owners.forget(&again);
@@ -130,7 +137,8 @@ impl Guard {
         &held.key.name.as_str()[held.engine.about.namespace.len()..]
     }
 
-    /// What is held.
+    /// What is certainly held. A write lock whose [downgrade](crate::WriteGuard::downgrade) has begun counts as shared, unless it is
+    /// certain that nothing came of it.
     pub fn want(&self) -> Want {
         self.held().want()
     }
@@ -145,12 +153,26 @@ impl Guard {
     pub fn remaining(&self) -> Option<Duration> {
         let held = self.held();
         let now = held.engine.now();
-        if !held.hold.is_good(now) {
+        if !held.is_good() {
             return Some(Duration::ZERO);
         }
         match held.hold.valid_until() {
             Tick::NEVER => None,
             until => Some(until.since(now)),
+        }
+    }
+
+    /// How much is left of a fixed lease (`.lease(d)`); zero if it is over or the lock is lost, `None` if the lease is kept.
+    ///
+    /// A store may be certain of less than that at a time, and then [`remaining`](Guard::remaining) is less: on ZooKeeper a
+    /// lock is certain for a part of the session's length, and the client renews that until the lease ends.
+    pub fn lease_left(&self) -> Option<Duration> {
+        let held = self.held();
+        let now = held.engine.now();
+        match held.hold.ends() {
+            Tick::NEVER => None,
+            _ if !held.hold.is_good(now) => Some(Duration::ZERO),
+            ends => Some(ends.since(now)),
         }
     }
 
@@ -168,7 +190,13 @@ impl Guard {
     /// Can be dropped and called again at any time.
     pub async fn lost(&self) -> Lost {
         let held = self.held();
-        held.hold.lost(&held.engine.table.clock).await
+        let clock = &held.engine.table.clock;
+        let mut lost = pin!(held.hold.lost(clock, |moment| held.engine.sleep_until(moment)));
+        poll_fn(|cx| match held.engine.is_forked() {
+            true => Poll::Ready(Lost::SessionGone),
+            false => lost.as_mut().poll(cx),
+        })
+        .await
     }
 
     /// Whether somebody asked for the lock back ([`Client::request_release`](crate::Client::request_release)). Costs one look
@@ -225,34 +253,58 @@ impl Guard {
 
     /// How many guards of this owner share the hold: 1 unless the claim was [reentrant](crate::Mutex::reentrant).
     pub fn hold_count(&self) -> u32 {
-        self.again.as_ref().map_or(1, |again| again.count.load(Ordering::SeqCst))
+        self.again.as_ref().map_or(1, |again| again.count.get())
     }
 
     /// Gives the lock back and reports. An error of kind [`Lost`](leasehold_core::Kind::Lost) says that the lease had ended
-    /// before: somebody else may have held the lock while this guard was thought to.
+    /// before: somebody else may have held the lock while this guard was thought to. One of kind
+    /// [`Unavailable`](leasehold_core::Kind::Unavailable) says that the store did not confirm it within the client's
+    /// [patience](crate::ClientBuilder::retry_for): the release is tried again in the background until the lease ends.
     ///
     /// # Cancel safety
     ///
     /// Dropping this future does not stop the release.
-    pub async fn release(mut self) -> Result<()> {
+    pub async fn release(self) -> Result<()> {
+        self.give_back(None).await
+    }
+
+    /// As [`release`](Guard::release), but waits for the store no longer than `time`.
+    pub async fn release_within(self, time: Duration) -> Result<()> {
+        self.give_back(Some(time)).await
+    }
+
+    async fn give_back(mut self, limit: Option<Duration>) -> Result<()> {
+        if let Some(held) = &self.held {
+            held.engine.check_not_forked()?;
+        }
         match self.take() {
             None => Ok(()),
-            Some((held, now)) => held.engine.release(held.key, &held.hold, now).await,
+            Some((held, now)) => held.engine.release(held.key, &held.hold, now, limit).await,
         }
     }
 
-    pub(crate) async fn downgrade(self) -> Result<Self> {
+    /// How long its release is waited for.
+    pub(crate) fn patience(&self) -> Duration {
+        self.held().engine.table.rules.retry_for
+    }
+
+    /// A writer becomes a reader. On an error it comes back: [`want`](Guard::want) tells whether it is certainly a writer still.
+    pub(crate) async fn downgrade(self) -> Result<Self, (Error, Self)> {
         let held = self.held();
-        if self.hold_count() > 1 {
-            return Err(Error::new(
-                Kind::Refused,
-                "a write lock that is held more than once can't be downgraded",
-            )
-            .on(&held.key.name)
-            .advice("release the inner guards first"));
+        if self.again.as_ref().is_some_and(|again| !again.count.downgrade()) {
+            let what = "a write lock that is held more than once can't be downgraded";
+            let error = Error::new(Kind::Refused, what).on(&held.key.name);
+            return Err((error.advice("release the inner guards first"), self));
         }
-        held.engine.downgrade(&held.key, &held.hold).await?;
-        Ok(self)
+        match held.engine.downgrade(&held.key, &held.hold, held.token).await {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                if let Some(again) = self.again.as_ref().filter(|_| !held.hold.is_downgraded()) {
+                    again.count.downgrade_undone();
+                }
+                Err((error, self))
+            }
+        }
     }
 }
 

@@ -4,22 +4,27 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::local::longest_nap;
 use crate::telemetry;
 
-/// Works until the client is closed or dropped.
+/// What is due within it is looked at together.
+const SHORTEST_NAP: Duration = Duration::from_micros(500);
+
+/// Works until the client is dropped: one that is closed may have releases on their way, whose limits are kept here.
 pub(crate) async fn keep(engine: Weak<Engine>, wake: Arc<tokio::sync::Notify>) {
     loop {
         let nap = {
-            let Some(engine) = engine.upgrade().filter(|e| !e.is_closed()) else { return };
+            let Some(engine) = engine.upgrade() else { return };
             let (actions, lost, next) = engine.table.look();
             if lost > 0 {
-                telemetry::all_lost(lost, leasehold_core::view::Lost::Expired);
+                telemetry::all_lost(lost, leasehold_core::view::Lost::Expired, &engine.outages);
             }
             engine.carry_out(actions);
-            let nap = next.since(engine.now());
-            nap.min(longest_nap(&engine.table.clock)).max(Duration::from_micros(500))
+            let next = next.min(engine.outages.look(engine.now()));
+            engine.sleep_until(next.max(engine.now() + SHORTEST_NAP))
         };
-        let _ = tokio::time::timeout(nap, wake.notified()).await;
+        tokio::select! {
+            () = nap => {}
+            () = wake.notified() => {}
+        }
     }
 }

@@ -12,6 +12,7 @@
 //! - `engine`: carries out what the local queues decide, brings them answers and notes; `keeper`: renews.
 //! - [`Guard`]: what the user's code holds.
 //! - [`Client`], [`ClientBuilder`], [`Budget`]: the presence and its options; [`Listing`], [`Watch`]: what people see.
+//! - `opening`: the session at the store is begun, with patience; [`Outage`]: what is told of a store that is away.
 //! - [`docs`]: the table of metrics and events.
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,8 @@ mod engine;
 mod guard;
 mod keeper;
 mod local;
+mod opening;
+mod outage;
 mod owners;
 pub mod recipes;
 mod sync;
@@ -37,8 +40,10 @@ pub use leasehold_core::{
     Backoff, Clock, Error, Fence, IntoName, Kind, Label, Name, Order, Owner, Result, Retry, SessionId, Stale,
     Tick, Token, Traits, Want,
 };
+pub use outage::Outage;
 pub use owners::OwnerScope;
 pub use recipes::{
-    Leader, Leadership, Multi, MultiGuard, Mutex, Observe, Part, RwLock, Semaphore, Striped, WriteGuard,
+    DowngradeError, Leader, Leadership, Multi, MultiGuard, Mutex, Observe, Part, RwLock, Semaphore, Striped,
+    WriteGuard,
 };
 pub use views::{Listing, Watch};

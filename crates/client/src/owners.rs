@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use leasehold_core::{Error, Kind, Name, Owner, Result, Want};
 
 use crate::guard::{Again, Guard};
+use crate::local::reentrancy::Denied;
 
 tokio::task_local! {
     static SCOPE: Owner;
@@ -66,11 +67,14 @@ impl Owners {
             holds.remove(&key);
             return Ok(None);
         }
-        if held.want() == Want::Shared && want == Want::Exclusive {
+        let upgrade = || {
             let what = "this owner reads the lock and asks to write: it would wait for itself";
-            return Err(Error::new(Kind::Refused, what).on(name).advice(
-                "release the read lock first, or take the write lock from the start and downgrade it",
-            ));
+            Error::new(Kind::Refused, what)
+                .on(name)
+                .advice("release the read lock first, or take the write lock from the start and downgrade it")
+        };
+        if held.want() == Want::Shared && want == Want::Exclusive {
+            return Err(upgrade());
         }
         if !reentrant {
             let what = "this owner holds the lock already: it would wait for itself";
@@ -78,8 +82,13 @@ impl Owners {
                 .on(name)
                 .advice("ask with .reentrant() if that is meant"));
         }
-        // `None` if it was lost or released in this very moment: then it is asked for like any other.
-        Ok(held.guard())
+        match held.guard(want == Want::Exclusive) {
+            Ok(guard) => Ok(Some(guard)),
+            // It was lost or released in this very moment: it is asked for like any other.
+            Err(Denied::Over) => Ok(None),
+            // A downgrade has begun in this very moment.
+            Err(Denied::Reads) => Err(upgrade()),
+        }
     }
 
     pub(crate) fn register(&self, guard: &mut Guard, owner: Owner) {

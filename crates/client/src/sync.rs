@@ -3,8 +3,14 @@
 
 pub(crate) use std::sync::Arc;
 
+pub(crate) use std::sync::atomic::Ordering;
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::AtomicU32;
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+#[cfg(not(shuttle))]
+pub(crate) use std::sync::atomic::AtomicU32;
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 

@@ -10,6 +10,7 @@ use leasehold_core::{Name, Result, Tick, Want};
 use crate::guard::Guard;
 use crate::local::Due;
 use crate::local::lane::Released;
+use crate::outage::Outages;
 
 pub(crate) fn acquired(guard: &Guard, asked: Tick) {
     let waited = guard.held().since().since(asked);
@@ -41,17 +42,35 @@ pub(crate) fn renewed(due: &Due, answer: &Result<Renewed>) {
         Ok(_) => metrics::counter!("leasehold_renewals_total", "result" => "ok").increment(1),
         Err(error) => {
             metrics::counter!("leasehold_renewals_total", "result" => "error").increment(1);
-            tracing::warn!(target: "leasehold", name = %due.key.name, %error, "a renewal failed and is tried again");
+            tracing::debug!(target: "leasehold", name = %due.key.name, %error, "a renewal failed and is tried again");
         }
     }
 }
 
-pub(crate) fn lost_because(name: &Name, why: Lost) {
-    metrics::counter!("leasehold_lost_total").increment(1);
-    tracing::warn!(target: "leasehold", %name, %why, "a held lock was lost");
+/// Held locks were lost together. The end of an outage tells of those that were lost in it.
+pub(crate) fn lost(lost: &[(&Name, Lost)], outages: &Outages) {
+    for (name, why) in lost {
+        tracing::debug!(target: "leasehold", %name, %why, "a held lock was lost");
+    }
+    let Some((name, why)) = lost.first() else { return };
+    let count = lost.len() as u64;
+    metrics::counter!("leasehold_lost_total").increment(count);
+    if outages.lost(count) {
+        return;
+    }
+    match count {
+        1 => tracing::warn!(target: "leasehold", store = outages.url(), %name, %why, "a held lock was lost"),
+        _ => {
+            let store = outages.url();
+            tracing::warn!(target: "leasehold", store, count, first = %name, %why, "held locks were lost");
+        }
+    }
 }
 
-pub(crate) fn all_lost(count: u64, why: Lost) {
+/// The same for all that a client held, or some that it did not look at one by one.
+pub(crate) fn all_lost(count: u64, why: Lost, outages: &Outages) {
     metrics::counter!("leasehold_lost_total").increment(count);
-    tracing::warn!(target: "leasehold", count, %why, "held locks were lost");
+    if !outages.lost(count) {
+        tracing::warn!(target: "leasehold", store = outages.url(), count, %why, "held locks were lost");
+    }
 }

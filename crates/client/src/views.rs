@@ -38,7 +38,7 @@ impl Listing {
 
     fn ask(&mut self) -> Pending<Vec<Snapshot>> {
         let (client, prefix, after) = (self.client.clone(), self.prefix.clone(), self.after.clone());
-        Box::pin(async move { client.engine.ask(|s| s.list(prefix.clone(), after.clone(), PAGE)).await })
+        Box::pin(async move { client.ask(|s| s.list(prefix.clone(), after.clone(), PAGE)).await })
     }
 }
 
@@ -80,14 +80,17 @@ impl Stream for Listing {
 pub struct Watch {
     events: Events,
     namespace: usize,
+    closed: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Watch {
-    pub(crate) fn new(events: Events, namespace: usize) -> Self {
-        Watch { events, namespace }
+    pub(crate) fn new(events: Events, client: &Client) -> Self {
+        let closed: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(client.engine.closed());
+        Watch { events, namespace: client.engine.about.namespace.len(), closed: Some(closed) }
     }
 
-    /// The next event. An error tells that events were missed; the stream goes on after it. `None` when the store is gone.
+    /// The next event. An error tells that events were missed; the stream goes on after it. `None` when the client is
+    /// [closed](Client::close).
     pub async fn next(&mut self) -> Option<Result<Event>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
@@ -97,6 +100,11 @@ impl Stream for Watch {
     type Item = Result<Event>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let is_open = self.closed.as_mut().is_some_and(|closed| closed.as_mut().poll(cx).is_pending());
+        if !is_open {
+            self.closed = None;
+            return Poll::Ready(None);
+        }
         let namespace = self.namespace;
         let strip = |event: Event| Event { name: stripped(&event.name, namespace), ..event };
         self.events.as_mut().poll_next(cx).map(|event| event.map(|event| event.map(strip)))

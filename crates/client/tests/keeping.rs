@@ -5,6 +5,7 @@ mod common;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -130,16 +131,6 @@ async fn a_hot_lock_does_not_run_ahead_of_the_clock_that_its_tokens_start_from()
 }
 
 #[tokio::test]
-async fn dropping_the_client_ends_its_keeper() {
-    let (_, _, client) = world().await;
-    drop(client.mutex("n").lock().await.unwrap());
-    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    assert_eq!(tasks(), 1);
-    drop(client);
-    until("the keeper has ended", async || tasks() == 0).await;
-}
-
-#[tokio::test]
 async fn a_closed_client_has_given_everything_back_and_refuses_more() {
     let (_, store, client) = world().await;
     let other = Client::open(store.clone()).await.unwrap();
@@ -243,4 +234,38 @@ async fn a_release_that_is_dropped_goes_on_to_its_end() {
     until("the store was heard out", async || store.counts.left() == 1).await;
     assert_eq!(store.counts.leaves(), 1, "it was asked for once");
     client.mutex("n").lock().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lease_that_ended_during_a_suspend_is_lost_at_the_next_poll() {
+    let (clock, _, client) = world().await;
+    let guard = client.mutex("n").lock().await.unwrap();
+    let mut work = std::pin::pin!(guard.protect(std::future::pending::<()>()));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(work.as_mut().poll(&mut context).is_pending());
+    // What a suspend does: the clock of leases goes on, and no timer fires.
+    clock.advance(LEASE * 2);
+    assert_eq!(work.as_mut().poll(&mut context), std::task::Poll::Ready(Err(Lost::Expired)));
+}
+
+#[tokio::test]
+async fn the_goodbye_waits_for_claims_in_flight() {
+    let (_, store, client) = world().await;
+    store.gate.close();
+    let claim = tokio::spawn({
+        let lock = client.mutex("n");
+        async move { lock.lock().await.map(drop) }
+    });
+    until("it is asked for", async || store.counts.joins() == 1).await;
+    let closing = tokio::spawn({
+        let client = client.clone();
+        async move { client.close().await }
+    });
+    until("the client is closed", async || client.mutex("m").try_lock().await.is_err()).await;
+    store.gate.open();
+    closing.await.unwrap().unwrap();
+    assert_eq!(store.counts.unanswered_at_close.load(Ordering::SeqCst), 0);
+    assert_eq!(claim.await.unwrap().unwrap_err().kind(), Kind::Refused);
+    let other = Client::open(store.clone()).await.unwrap();
+    assert!(other.inspect("n").await.unwrap().holders.is_empty());
 }

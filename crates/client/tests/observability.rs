@@ -57,26 +57,26 @@ impl Recorder for Recorded {
 
 #[test]
 fn every_metric_of_the_table_is_recorded_and_no_other() {
-    let recorded = Recorded::default();
-    metrics::with_local_recorder(&recorded, || {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-            let clock = leasehold_client::Clock::manual();
-            let client =
-                Client::builder().clock(clock.clone()).open(Memory::with_clock(clock.clone())).await.unwrap();
-            let lock = client.mutex("n");
-            let guard = lock.lock().await.unwrap();
-            assert!(lock.try_lock().await.unwrap().is_none());
-            let (next, ()) = tokio::join!(lock.lock(), async { guard.release().await.unwrap() });
-            let kept = next.unwrap();
-            clock.advance(std::time::Duration::from_secs(11));
-            while !recorded.all().contains_key("leasehold_renewals_total{result=ok}") {
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-            }
-            client.force_release("n", None).await.unwrap();
-            assert_eq!(kept.lost().await, Lost::Revoked);
-            drop(kept);
-            drop(lock.lock().await.unwrap());
-        });
+    // For all threads: what happens in the background is recorded there.
+    let recorded = Arc::new(Recorded::default());
+    metrics::set_global_recorder(recorded.clone()).unwrap();
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let clock = leasehold_client::Clock::manual();
+        let client =
+            Client::builder().clock(clock.clone()).open(Memory::with_clock(clock.clone())).await.unwrap();
+        let lock = client.mutex("n");
+        let guard = lock.lock().await.unwrap();
+        assert!(lock.try_lock().await.unwrap().is_none());
+        let (next, ()) = tokio::join!(lock.lock(), async { guard.release().await.unwrap() });
+        let kept = next.unwrap();
+        clock.advance(std::time::Duration::from_secs(11));
+        while !recorded.all().contains_key("leasehold_renewals_total{result=ok}") {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        client.force_release("n", None).await.unwrap();
+        assert_eq!(kept.lost().await, Lost::Revoked);
+        drop(kept);
+        drop(lock.lock().await.unwrap());
     });
     let mut all = recorded.all();
     assert!(all.remove("leasehold_renewals_total{result=ok}").unwrap() >= 1);

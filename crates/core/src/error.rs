@@ -6,6 +6,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::Name;
 
@@ -116,6 +117,11 @@ impl Error {
     /// Says whether trying again can help, where the kind alone does not.
     pub fn retry(self, retry: Retry) -> Self {
         self.with(|e| e.retry = retry)
+    }
+
+    /// Adds for how long it was tried in vain. What was wrong is what the last try said.
+    pub fn tried_for(self, time: Duration) -> Self {
+        self.with(|e| e.what = format!("{}; tried for {time:.1?}", e.what))
     }
 
     /// Adds the store it happened at (never with a password).

@@ -42,6 +42,12 @@ pub trait Store: Send + Sync + 'static {
     /// Begins a presence at the store. Notes for it go to `inbox` until the session is closed.
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>>;
 
+    /// How long one request may take until it is answered or fails: the limit of a claim that does not wait, unless the
+    /// client has another one.
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(3)
+    }
+
     /// Looks at what only this store can know of itself: versions, settings, replicas, clocks. Changes nothing, and may be
     /// dropped half-way. What every store has (how long a lock takes) is not looked at here. What may not be looked at is a
     /// finding, not an error.
@@ -73,6 +79,20 @@ pub trait Session: Send + Sync + 'static {
 
     /// As [`leave`](Session::leave), on the spot; see [`join_now`](Session::join_now).
     fn leave_now(&self, leave: &Leave) -> Option<Result<Left>> {
+        let _ = leave;
+        None
+    }
+
+    /// As [`join`](Session::join), for a store that keeps connections on the runtime of the caller too: the answer needs no
+    /// hop between threads. `None` means: ask with `join`; then nothing has happened. Called inside the caller's runtime, and never
+    /// for what has to be done even if that runtime stands still or ends.
+    fn join_here(&self, ask: &Ask) -> Option<Pending<Joined>> {
+        let _ = ask;
+        None
+    }
+
+    /// As [`leave`](Session::leave), by connections of the caller's runtime; see [`join_here`](Session::join_here).
+    fn leave_here(&self, leave: &Leave) -> Option<Pending<Left>> {
         let _ = leave;
         None
     }
@@ -192,6 +212,16 @@ pub enum Term {
     Until(Tick),
     /// As long as the session lives.
     Open,
+    /// For as long as a session of the store lives, which is certain only for a part of the lease at a time; on the client's
+    /// clock.
+    Session {
+        /// Until when it is certain.
+        until: Tick,
+        /// When the client should ask again, to be certain for longer.
+        renew_at: Tick,
+        /// The end of a fixed lease; [`Tick::NEVER`] if the lease is kept.
+        ends: Tick,
+    },
 }
 
 /// How an entry waits.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_core::Stream;
 
-use crate::{EntryId, Label, Name, Result, SessionId, Token, Want};
+use crate::{EntryId, Error, Kind, Label, Name, Result, SessionId, Token, Want};
 
 /// Why a lease ended before its guard was released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,6 +37,17 @@ impl Lost {
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+impl std::error::Error for Lost {}
+
+/// For `guard.protect(work).await?`.
+impl From<Lost> for Error {
+    fn from(why: Lost) -> Error {
+        Error::new(Kind::Lost, "the lock was lost while it was in use")
+            .because(why)
+            .advice("others may hold it now: see what was done so far before you go on")
     }
 }
 

@@ -10,9 +10,10 @@ use leasehold_core::{Error, Kind, Result};
 use crate::stores::KNOWN;
 
 /// Connects to the store at `url`, with the usual options. An empty URL means the embedded default, as `file:` does: the
-/// files of this user on this host.
+/// files of this user on this host, the same in every environment.
 ///
-/// Must be called inside a tokio runtime with I/O and time enabled; the client's background work runs there.
+/// Works in any async runtime. What the client does in the background runs on a thread of Leasehold's own, one for all clients
+/// of the process.
 pub async fn connect(url: &str) -> Result<Client> {
     connect_with(Client::builder(), url).await
 }
@@ -38,7 +39,7 @@ pub async fn open_store(url: &str) -> Result<Arc<dyn Store>> {
         KNOWN.iter().find(|known| known.schemes.contains(&parsed.scheme.as_str())).ok_or_else(|| {
             let schemes: Vec<String> =
                 KNOWN.iter().flat_map(|k| k.schemes).map(|s| format!("{s}:")).collect();
-            let what = format!("no store is known for the URL {:?}", redact(url));
+            let what = format!("no store is known for the URL {}", redact(url));
             let known = match schemes.as_slice() {
                 [] => "this program was compiled without any store".to_owned(),
                 schemes => format!("the stores of this program are {}", schemes.join(", ")),

@@ -47,6 +47,8 @@ pub use leasehold_client::*;
 pub use leasehold_core::doctor::{Finding, Grade};
 pub use leasehold_core::traits::Death;
 pub use leasehold_core::url::redact;
+#[cfg(feature = "file")]
+pub use leasehold_file::{DefaultFolder, default_folder};
 pub use schema::schema;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub use sql::{FenceSql, TransactionLock, TransactionLocks, fence_sql, transaction_locks};

@@ -17,6 +17,6 @@ pub fn schema(url: &str) -> Result<String> {
         return leasehold_postgres::schema::ddl(parsed);
     }
     drop(parsed);
-    let what = format!("{:?} is no SQL store that this program was compiled with", redact(url));
+    let what = format!("{} is no SQL store that this program was compiled with", redact(url));
     Err(Error::new(Kind::Invalid, what).advice("tables are a matter of mysql: and postgres: stores"))
 }

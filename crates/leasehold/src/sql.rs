@@ -28,6 +28,6 @@ pub fn transaction_locks(url: &str) -> Result<TransactionLocks> {
         return Ok(leasehold_postgres::Config::from_url(parsed)?.transaction_locks());
     }
     drop(parsed);
-    let what = format!("{:?} is no SQL store that this program was compiled with", redact(url));
+    let what = format!("{} is no SQL store that this program was compiled with", redact(url));
     Err(Error::new(Kind::Invalid, what).advice("transactions are a matter of mysql: and postgres: stores"))
 }

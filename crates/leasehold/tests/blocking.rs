@@ -99,6 +99,26 @@ fn readers_writers_and_the_way_down() {
 }
 
 #[test]
+fn a_downgrade_that_is_refused_hands_the_write_lock_back() {
+    let client = client();
+    let lock = client.rwlock("n").owner(Owner::new()).reentrant();
+    let (outer, inner) = (lock.write().unwrap(), lock.write().unwrap());
+    let failed = outer.downgrade().unwrap_err();
+    assert_eq!((failed.error().kind(), failed.is_writer()), (Kind::Refused, true));
+    let outer = failed.into_writer().unwrap();
+    drop(inner);
+    // Inside an async task it must not block.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let failed = runtime.block_on(async { outer.downgrade() }).unwrap_err();
+    assert_eq!((failed.error().kind(), failed.is_writer()), (Kind::Invalid, true));
+    let outer = failed.into_guard();
+    assert!(outer.is_held() && outer.want() == leasehold::Want::Exclusive);
+    outer.release().unwrap();
+    let downgraded = || -> leasehold::Result<()> { lock.write()?.downgrade()?.release() };
+    downgraded().unwrap();
+}
+
+#[test]
 fn permits_multi_locks_stripes_and_leaders() {
     let client = client();
     let mut permits = client.semaphore("s", 2);

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::url::{StoreUrl, duration, redact};
+use leasehold_core::url::{Authority, Host, StoreUrl, duration};
 use leasehold_core::{Error, Kind, Result};
+use leasehold_net::Login;
 
 /// How long one statement may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,7 +61,7 @@ impl Options {
         }
         if let Some(text) = url.take("pool") {
             options.pool = text.parse().ok().filter(|pool| (1..=100).contains(pool)).ok_or_else(|| {
-                Error::new(Kind::Invalid, format!("pool={text} is not a number of connections"))
+                Error::new(Kind::Invalid, "the pool of the URL is not a number of connections")
                     .advice("write 1 to 100")
             })?;
         }
@@ -69,8 +70,8 @@ impl Options {
                 "yes" => true,
                 "no" => false,
                 _ => {
-                    let what = format!("create={text} is neither yes nor no");
-                    return Err(Error::new(Kind::Invalid, what));
+                    let what = "the create of the URL is neither yes nor no";
+                    return Err(Error::new(Kind::Invalid, what).advice("write create=no, or leave it away"));
                 }
             };
         }
@@ -100,17 +101,38 @@ impl Options {
     }
 }
 
-/// A URL as it may be printed: the password hidden, and the parameters that are not the usual ones.
-pub fn shown_url(scheme: &str, place: &str, params: &[(&str, String)]) -> String {
-    let params: Vec<String> = params.iter().map(|(key, value)| format!("{key}={value}")).collect();
+/// The URL as it may be printed: no password in it, and the parameters that are not the usual ones.
+pub fn shown_url(scheme: &str, place: &Authority, login: &Login, params: &[(&str, String)]) -> String {
+    let host = |host: &Host| {
+        let name = if host.name.contains(':') { format!("[{}]", host.name) } else { host.name.clone() };
+        host.port.map_or(name.clone(), |port| format!("{name}:{port}"))
+    };
+    let hosts: Vec<String> = place.hosts.iter().map(host).collect();
+    let mut params: Vec<String> =
+        params.iter().map(|(key, value)| format!("{key}={}", escape(value))).collect();
+    params.extend(
+        login.password_file().map(|path| format!("password-file={}", escape(&path.to_string_lossy()))),
+    );
     let query = if params.is_empty() { String::new() } else { format!("?{}", params.join("&")) };
-    format!("{}{query}", redact(&format!("{scheme}:{place}")))
+    let path = if place.path.is_empty() { String::new() } else { format!("/{}", place.path) };
+    format!("{scheme}://{}{}{path}{query}", login.shown(escape), hosts.join(","))
+}
+
+/// Escapes what would end a part of a URL.
+fn escape(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        match c {
+            '%' | '?' | '&' | '#' | '@' | ':' | ' ' => out.push_str(&format!("%{:02X}", c as u32)),
+            c => out.push(c),
+        }
+        out
+    })
 }
 
 fn positive(key: &str, text: &str) -> Result<Duration> {
     let length = duration(key, text)?;
     if length.is_zero() {
-        let what = format!("{key}={text} leaves no time");
+        let what = format!("the {key} of the URL leaves no time");
         return Err(Error::new(Kind::Invalid, what).advice("write 500ms, 5s, …"));
     }
     Ok(length)
@@ -123,7 +145,7 @@ fn checked_prefix(text: String) -> Result<String> {
     if sane && !text.starts_with(|c: char| c.is_ascii_digit()) {
         return Ok(text);
     }
-    Err(Error::new(Kind::Invalid, format!("prefix={text} can't be the beginning of a table's name"))
+    Err(Error::new(Kind::Invalid, "the prefix of the URL can't be the beginning of a table's name")
         .advice(format!("use a to z, 0 to 9 and _, at most {LONGEST_PREFIX}, and no digit first")))
 }
 
@@ -133,12 +155,20 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_what_was_given() {
-        let text = "x:y?timeout=700ms&prefix=our_&retention=60000ms&pool=2&create=no";
-        let mut url = StoreUrl::parse(text).unwrap();
-        let options = Options::take(&mut url).unwrap();
-        url.finish(&[]).unwrap();
-        assert_eq!(shown_url("x", "y", &options.shown()), text);
-        assert_eq!(shown_url("x", "//bob:secret@y/z", &[]), "x://bob:***@y/z");
+        let shown = |text: &str| {
+            let mut url = StoreUrl::parse(text).unwrap();
+            let (options, place) = (Options::take(&mut url).unwrap(), url.authority().unwrap());
+            let login = Login::of(&place).with_params(&mut url, "").unwrap();
+            url.finish(&[]).unwrap();
+            shown_url("x", &place, &login, &options.shown())
+        };
+        for text in [
+            "x://y/z?timeout=700ms&prefix=our_&retention=60000ms&pool=2&create=no",
+            concat!("x://bob@[::1]:7,h:8/z?password-file=", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+        ] {
+            assert_eq!(shown(text), text);
+        }
+        assert_eq!(shown("x://b%40b:sec%20ret@y/z"), "x://b%40b:***@y/z");
         assert!(Options::default().shown().is_empty());
     }
 

@@ -24,10 +24,8 @@ impl Tls {
             None | Some("require" | "verify-full") => Ok(Some(Tls { ca })),
             Some("disable") if ca.is_none() => Ok(None),
             Some("disable") => Err(Error::new(Kind::Invalid, "ca= is of no use without sslmode=require")),
-            Some(other) => {
-                let what = format!("sslmode={other} is not known");
-                Err(Error::new(Kind::Invalid, what).advice("write disable or require"))
-            }
+            Some(_) => Err(Error::new(Kind::Invalid, "the sslmode of the URL is not known")
+                .advice("write disable or require")),
         }
     }
 

@@ -2,6 +2,9 @@
 
 use leasehold_core::{Error, Kind, Retry};
 
+/// How a database that can't be written is told.
+const READ_ONLY: &str = "the database can only be read";
+
 /// What to do about an error.
 #[derive(Debug)]
 pub enum Trouble {
@@ -18,7 +21,7 @@ pub enum Trouble {
 impl Trouble {
     /// The database can't be written now. After a failover it may be.
     pub fn read_only(said: &str, advice: &str) -> Trouble {
-        let error = Error::new(Kind::Unavailable, format!("the database can only be read: {said}"));
+        let error = Error::new(Kind::Unavailable, format!("{READ_ONLY}: {said}"));
         Trouble::Broken(error.advice(advice).retry(Retry::Later))
     }
 
@@ -45,6 +48,18 @@ impl Trouble {
     pub fn said(said: &str) -> Trouble {
         Trouble::Error(Error::new(Kind::Store, format!("the database reports an error: {said}")))
     }
+}
+
+impl From<Error> for Trouble {
+    /// An error of a connection.
+    fn from(error: Error) -> Trouble {
+        Trouble::Broken(error)
+    }
+}
+
+/// Whether the database could not be written, and all else was well.
+pub fn is_read_only(error: &Error) -> bool {
+    error.what().starts_with(READ_ONLY)
 }
 
 /// The tables are of another version.

@@ -4,16 +4,17 @@
 //! is gone ends by itself.
 
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_client::Client;
 use leasehold_core::store::Store;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{ChildStdout, Command};
+use tokio::process::{ChildStdin, ChildStdout, Command};
 
 use crate::bed::Bed;
+use crate::program::Program;
 use crate::wait::soon;
 
 /// Holds the url and the role of a child. Unset in every other process.
@@ -43,6 +44,8 @@ pub enum Role {
         /// How often.
         times: u32,
     },
+    /// Runs a whole program of a user.
+    Program(Program),
 }
 
 impl Role {
@@ -54,6 +57,7 @@ impl Role {
             Role::Count { name, folder, times } => {
                 vec!["count".into(), name.clone(), folder.display().to_string(), times.to_string()]
             }
+            Role::Program(program) => vec!["program".into(), program.name().into()],
         }
     }
 
@@ -66,6 +70,7 @@ impl Role {
             ["count", name, folder, times] => {
                 Role::Count { name: name.into(), folder: folder.into(), times: number(times) }
             }
+            ["program", name] => Role::Program(Program::of_name(name)),
             _ => panic!("a child got the part {words:?}"),
         }
     }
@@ -123,16 +128,26 @@ impl Child {
         self.process.id().expect("a child that was not waited for")
     }
 
+    /// Its input: whoever has it keeps it from ending.
+    pub fn take_input(&mut self) -> ChildStdin {
+        self.process.stdin.take().expect("the child's input")
+    }
+
     /// Kills it with SIGKILL, and waits until it is dead.
     pub async fn kill(mut self) {
         self.process.kill().await.expect("to kill a child");
     }
 
     /// Waits for its own end.
-    pub async fn end(mut self) {
-        drop(self.process.stdin.take());
-        let status = soon("a child's end", self.process.wait()).await.expect("a child's end");
+    pub async fn end(self) {
+        let status = self.status().await;
         assert!(status.success(), "a child ended with {status}");
+    }
+
+    /// Waits for its own end, and tells how it ended.
+    pub async fn status(mut self) -> ExitStatus {
+        drop(self.process.stdin.take());
+        soon("a child's end", self.process.wait()).await.expect("a child's end")
     }
 }
 
@@ -141,6 +156,10 @@ pub fn run_if_child(bed: impl Bed) {
     let Ok(part) = std::env::var(PART) else { return };
     let words: Vec<&str> = part.split('\n').collect();
     let (url, role) = (words[0].to_owned(), Role::from_words(&words[1..]));
+    if let Role::Program(program) = role {
+        // It ends as a program does: by returning.
+        return program.run(&bed, &url);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let store = bed.open(url).await.expect("the store of the parent");
@@ -158,13 +177,11 @@ async fn play(store: Arc<dyn Store>, role: Role) {
         Role::Read(name) => client.rwlock(name).read().await,
         Role::Permits(name, n, of) => client.semaphore(name, *of).acquire(*n).await,
         Role::Count { name, folder, times } => return count(&client, name, folder.clone(), *times).await,
+        Role::Program(_) => return,
     };
     let guard = guard.expect("a lock");
     say(format!("held {}", guard.token()));
-    let input = tokio::task::spawn_blocking(|| {
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line).is_ok_and(|bytes| bytes > 0)
-    });
+    let input = tokio::task::spawn_blocking(wait_for_input);
     if input.await.unwrap_or(false) {
         guard.release().await.expect("a release");
         client.close().await.expect("a close");
@@ -198,7 +215,13 @@ async fn add_one(folder: &std::path::Path) {
     std::fs::rename(draft, folder.join("number")).expect("the next number in its place");
 }
 
+/// Waits for a line of input; `false` if the parent is gone.
+pub(crate) fn wait_for_input() -> bool {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).is_ok_and(|bytes| bytes > 0)
+}
+
 #[allow(clippy::print_stdout)] // It is how a child talks to its parent.
-fn say(word: impl AsRef<str>) {
+pub(crate) fn say(word: impl AsRef<str>) {
     println!("{MARK}{}", word.as_ref());
 }

@@ -1,11 +1,13 @@
 //! A store between a client and the real one, that fails by script or by seed.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::store::{
-    Ask, Inbox, Joined, Leave, Left, Note, Pending, Presence, Renewal, Renewed, Session, Store,
+    Ask, Inbox, Joined, Leave, Left, Note, Pending, Presence, Renewal, Renewed, Session, Store, ready,
 };
 use leasehold_core::view::{Events, Snapshot};
 use leasehold_core::{EntryId, Error, Kind, Name, Result, Token, Traits};
@@ -35,6 +37,8 @@ pub enum Op {
 pub enum Fault {
     /// It fails, and nothing happened.
     ErrorBefore,
+    /// It is refused, so certainly nothing happened.
+    Refused,
     /// It happened, and the answer is lost.
     ErrorAfter,
     /// It happens late.
@@ -43,6 +47,20 @@ pub enum Fault {
     LateAnswer(Duration),
     /// It happens late, and the answer is lost.
     LateAndLost(Duration),
+    /// It never happens, and no answer ever comes.
+    Hang,
+    /// It happens, and no answer ever comes.
+    HangAfter,
+}
+
+impl Fault {
+    /// How late the call happens, or its answer comes.
+    pub fn late(self) -> Duration {
+        match self {
+            Fault::Delay(by) | Fault::LateAnswer(by) | Fault::LateAndLost(by) => by,
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 /// How a connection is cut. While it is, no note comes through.
@@ -92,6 +110,9 @@ struct Faults {
 #[derive(Default)]
 struct Plan {
     next: HashMap<Op, VecDeque<Fault>>,
+    /// How many calls of any sort come before the one that fails.
+    nth: Option<(usize, Fault)>,
+    stepwise: Option<usize>,
     lost_notes: usize,
     odds: Option<(Odds, u64)>,
     calls: HashMap<Op, usize>,
@@ -120,6 +141,30 @@ impl Faulty {
     /// The next call of this sort (after those already planned) fails this way.
     pub fn next(&self, op: Op, fault: Fault) {
         self.faults.plan().next.entry(op).or_default().push_back(fault);
+    }
+
+    /// What was planned and has not happened yet does not happen.
+    pub fn forget(&self) {
+        let mut plan = self.faults.plan();
+        plan.next.clear();
+        plan.lost_notes = 0;
+    }
+
+    /// The `n`-th call from now on (the next one is number 1), of whatever sort, fails this way.
+    pub fn nth(&self, n: usize, fault: Fault) {
+        self.faults.plan().nth = Some((n.saturating_sub(1), fault));
+    }
+
+    /// Takes back what was planned with [`nth`](Faulty::nth). Tells whether it has happened.
+    pub fn end_nth(&self) -> bool {
+        self.faults.plan().nth.take().is_none()
+    }
+
+    /// From now on every call is pending once before its effect and once before its answer, so that a future that makes it
+    /// can be dropped at either moment. A join is pending for so many polls before its effect: with more than a few, others
+    /// overtake it.
+    pub fn stepwise(&self, join: usize) {
+        self.faults.plan().stepwise = Some(join);
     }
 
     /// The next `count` notes never arrive.
@@ -165,11 +210,22 @@ impl Faults {
         op: Op,
         effect: impl FnOnce() -> Pending<T> + Send + 'static,
     ) -> Pending<T> {
-        let fault = self.plan().choose(op);
+        let (fault, stepwise) = self.plan().choose(op);
         let cut = *self.cut.borrow();
-        if fault.is_none() && cut.is_none() {
+        if fault.is_none() && cut.is_none() && stepwise.is_none() {
             return effect();
         }
+        let effect = move || -> Pending<T> {
+            let Some(join) = stepwise else { return effect() };
+            Box::pin(async move {
+                for _ in 0..if op == Op::Join { join } else { 1 } {
+                    pending_once().await;
+                }
+                let answer = effect().await;
+                pending_once().await;
+                answer
+            })
+        };
         let faults = self.clone();
         Box::pin(async move {
             match cut {
@@ -183,6 +239,9 @@ impl Faults {
             match fault {
                 None => effect().await,
                 Some(Fault::ErrorBefore) => Err(failed(op, "it was not sent")),
+                Some(Fault::Refused) => {
+                    Err(Error::new(Kind::Refused, format!("an injected refusal of {op:?}")))
+                }
                 Some(Fault::ErrorAfter) => {
                     effect().await?;
                     Err(failed(op, "the answer was lost"))
@@ -201,6 +260,11 @@ impl Faults {
                     effect().await?;
                     Err(failed(op, "the answer was lost"))
                 }
+                Some(Fault::Hang) => std::future::pending().await,
+                Some(Fault::HangAfter) => {
+                    let _answer = effect().await;
+                    std::future::pending().await
+                }
             }
         })
     }
@@ -214,8 +278,23 @@ impl Faults {
 }
 
 impl Plan {
-    fn choose(&mut self, op: Op) -> Option<Fault> {
+    /// What goes wrong with this call, and whether it goes step by step.
+    fn choose(&mut self, op: Op) -> (Option<Fault>, Option<usize>) {
         *self.calls.entry(op).or_default() += 1;
+        (self.fault(op), self.stepwise)
+    }
+
+    fn fault(&mut self, op: Op) -> Option<Fault> {
+        if let Some((before, fault)) = &mut self.nth {
+            let fault = *fault;
+            match before.checked_sub(1) {
+                Some(fewer) => *before = fewer,
+                None => {
+                    self.nth = None;
+                    return Some(fault);
+                }
+            }
+        }
         if let Some(fault) = self.next.get_mut(&op).and_then(VecDeque::pop_front) {
             return Some(fault);
         }
@@ -252,6 +331,19 @@ impl Plan {
     }
 }
 
+/// Pending at its first poll.
+async fn pending_once() {
+    let mut polled = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut polled, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// SplitMix64: small, good enough, and the same everywhere.
 pub fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -274,13 +366,18 @@ impl Store for Faulty {
         self.inner.url()
     }
 
+    fn timeout(&self) -> Duration {
+        self.inner.timeout()
+    }
+
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>> {
         let faults = self.faults.clone();
         self.faults.clone().call(Op::Open, move || {
             let inbox = Arc::new(FaultyInbox { inbox, faults: faults.clone() });
             Box::pin(async move {
                 let inner = self.inner.clone().open(me, inbox).await?;
-                Ok(Arc::new(FaultySession { inner, faults }) as Arc<dyn Session>)
+                let closed = AtomicBool::new(false);
+                Ok(Arc::new(FaultySession { inner, faults, closed }) as Arc<dyn Session>)
             })
         })
     }
@@ -308,6 +405,8 @@ impl Inbox for FaultyInbox {
 struct FaultySession {
     inner: Arc<dyn Session>,
     faults: Arc<Faults>,
+    /// Once it is closed, nothing more is sent, as by every session that has a connection. What is on its way arrives.
+    closed: AtomicBool,
 }
 
 impl FaultySession {
@@ -317,6 +416,11 @@ impl FaultySession {
         effect: impl FnOnce(Arc<dyn Session>) -> Pending<T> + Send + 'static,
     ) -> Pending<T> {
         let inner = self.inner.clone();
+        if op == Op::Close {
+            self.closed.store(true, Ordering::SeqCst);
+        } else if self.closed.load(Ordering::SeqCst) {
+            return ready(Err(Error::new(Kind::Refused, "the session is closed")));
+        }
         self.faults.call(op, move || effect(inner))
     }
 }

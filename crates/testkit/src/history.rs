@@ -194,7 +194,8 @@ fn check_company(inside: &[Inside<'_>], name: &str) -> Result<(), String> {
     twin.map_or(Ok(()), |(_, twin)| Err(format!("token {} was given twice", twin.token)))
 }
 
-fn fits(together: &[Want]) -> bool {
+/// Whether these can hold one lock at the same moment.
+pub(crate) fn fits(together: &[Want]) -> bool {
     let mut permits = 0;
     together.len() <= 1
         || together.iter().all(|want| *want == Want::Shared)

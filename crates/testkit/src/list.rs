@@ -16,6 +16,12 @@ macro_rules! conformance {
             $crate::child::run_if_child(bed());
         }
 
+        /// Random sequences of public calls; see `leasehold_testkit::fuzz`.
+        #[test]
+        fn fuzz() {
+            $crate::fuzz::run(bed());
+        }
+
         $crate::one_test_each! {
             exclusion {
                 a_counter_stays_exact_over_many_clients
@@ -24,6 +30,7 @@ macro_rules! conformance {
                 a_busy_lock_is_none_and_leaves_nothing_behind
                 a_timed_try_takes_about_its_time_and_leaves_nothing_behind
                 a_timed_try_gets_a_lock_that_is_freed_in_time
+                a_wait_of_zero_is_one_honest_try
                 different_names_do_not_exclude_each_other
                 a_dropped_guard_releases
             }
@@ -49,6 +56,8 @@ macro_rules! conformance {
                 a_downgrade_does_not_let_later_readers_pass_a_queued_writer
                 a_reader_joins_those_of_its_client_while_another_client_reads
                 a_writer_after_a_downgraded_one_is_alone_again
+                a_downgrade_dropped_after_any_poll_leaves_the_next_writer_alone
+                a_try_to_read_beside_a_reader_of_its_client_always_answers
                 asking_for_write_while_reading_is_an_error_not_a_deadlock
                 a_mutex_and_a_write_lock_of_one_name_exclude_each_other
             }
@@ -76,11 +85,13 @@ macro_rules! conformance {
                 an_expired_lease_hands_over_and_a_late_release_harms_nobody
                 a_fixed_lease_ends_by_itself
                 a_fixed_lease_starts_when_the_lock_is_got
+                a_fixed_lease_that_was_waited_for_lasts_its_whole_length
                 a_kept_lease_outlives_its_length
                 a_waiter_keeps_its_place_for_longer_than_a_lease
                 a_force_release_frees_the_lock_and_tells_the_old_holder
                 a_force_release_with_another_token_is_a_mismatch
                 a_force_release_tells_every_reader
+                a_force_release_around_the_grant_is_never_missed
                 local_waiters_get_in_after_their_clients_hold_was_taken_away
                 no_loss_is_told_while_the_lock_is_held
                 protect_stops_its_future_when_the_lock_is_lost
@@ -109,6 +120,7 @@ macro_rules! conformance {
                 a_cancelled_local_waiter_does_not_swallow_the_hand_over
                 aborted_tasks_leave_nothing_behind
                 a_client_dropped_while_it_waits_leaves_nothing_behind
+                every_operation_dropped_at_any_poll_agrees_with_the_store
             }
             reentrance {
                 three_re_entries_and_two_releases_still_hold
@@ -119,6 +131,7 @@ macro_rules! conformance {
                 a_scope_carries_the_owner
                 a_read_inside_ones_own_write_joins_it
                 a_re_entry_does_not_wait_behind_the_queue
+                a_downgrade_and_a_re_entry_as_writer_exclude_each_other
             }
             names {
                 names_of_every_sort_are_locks_of_their_own
@@ -148,6 +161,8 @@ macro_rules! conformance {
                 a_bad_part_is_invalid_and_takes_nothing
                 the_same_name_twice_does_not_deadlock
                 a_waiting_multi_lock_gets_in
+                a_waiting_multi_lock_keeps_nothing_from_others
+                a_multi_lock_gets_in_where_each_part_is_in_demand
             }
             striped {
                 one_key_excludes_itself_and_no_other_stripe
@@ -160,6 +175,7 @@ macro_rules! conformance {
                 a_leader_that_lost_its_office_is_told
                 an_observer_sees_who_leads
                 a_candidate_can_withdraw
+                all_that_waits_ends_with_its_client
             }
             crash {
                 a_killed_holder_frees_its_lock_in_time
@@ -170,6 +186,18 @@ macro_rules! conformance {
                 a_lock_passes_between_processes
                 a_counter_stays_exact_over_processes
                 a_counter_stays_exact_while_processes_are_killed
+            }
+            programs {
+                a_program_that_ends_has_given_its_lock_back
+                a_guard_that_outlives_its_runtime_is_given_back
+                a_program_that_panics_has_given_its_lock_back
+                a_program_that_is_interrupted_has_given_its_lock_back
+                a_task_that_computes_keeps_its_lock_on_every_runtime
+                a_client_outlives_the_runtime_that_made_it
+                a_dropped_runtime_takes_nothing_with_it
+                a_forked_child_has_no_client_and_the_parent_s_is_untouched
+                a_forked_child_does_not_keep_the_lock_of_a_dead_parent
+                no_claim_is_granted_after_a_close
             }
             traits {
                 the_url_is_one_of_the_stores_own

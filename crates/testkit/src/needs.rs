@@ -12,6 +12,7 @@ const SHARED: &[&str] = &[
     "inspection::permits_and_their_limit_are_shown",
     "loss::a_force_release_tells_every_reader",
     "multi::a_mix_of_kinds_is_taken_together",
+    "reentrance::a_downgrade_and_a_re_entry_as_writer_exclude_each_other",
     "reentrance::a_read_inside_ones_own_write_joins_it",
     "requests::a_downgrade_keeps_the_request",
     "requests::every_holder_of_permits_is_asked",

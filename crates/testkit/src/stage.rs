@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::bed::{Bed, Place};
 use crate::child::{Child, Role};
 use crate::needs::missing;
+use crate::panics;
 use crate::wait::{eventually, soon};
 
 /// How long a whole scenario may take before it counts as hung.
@@ -32,6 +33,7 @@ where
 {
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = threads.expect("a runtime");
+    let panics = panics::watch();
     runtime.block_on(async {
         let stage = Arc::new(Stage::set(&bed).await);
         if let Some(why) = missing(scenario, stage.traits()) {
@@ -50,6 +52,7 @@ where
         }
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
+    panics::check(panics);
 }
 
 #[allow(clippy::print_stderr)] // Only seen beside a failed test.

@@ -152,3 +152,121 @@ fn every_numbered_scenario_has_a_test_or_a_reason() {
         assert!(mentioned || needs_a_server.contains(&number), "no test says that it is scenario {number}");
     }
 }
+
+/// All source files below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let entries =
+        fs::read_dir(folder).unwrap_or_else(|e| panic!("{} can't be listed: {e}", folder.display()));
+    for path in entries.map(|entry| entry.expect("an entry").path()) {
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// The type that an `impl` or a trait at the beginning of a line is about, if it is one whose functions are public by
+/// themselves or say so.
+fn subject(line: &str) -> Option<String> {
+    let rest = line.strip_prefix("impl").or_else(|| line.strip_prefix("pub trait "))?;
+    let rest = match rest.strip_prefix('<') {
+        Some(generic) => generic.split_once("> ")?.1,
+        None => rest,
+    };
+    let name: String = rest.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    (!rest.contains(" for ")).then_some(name)
+}
+
+/// The types that are a future or a stream.
+fn awaitable(text: &str) -> BTreeSet<String> {
+    let awaited = text.lines().filter(|line| line.starts_with("impl")).filter_map(|line| {
+        let (of, rest) = line.split_once(" for ")?;
+        let name = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        (of.ends_with("Stream") || of.ends_with("Future")).then_some(name)
+    });
+    awaited.collect()
+}
+
+/// The public functions of a file that are awaited: async ones, and those that give a future or a stream.
+fn operations(text: &str, awaitable: &BTreeSet<String>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let (mut of, mut is_trait) = (None, false);
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line.starts_with("impl") || line.starts_with("pub trait ") {
+            (of, is_trait) = (subject(line), line.starts_with("pub trait "));
+        } else if line == "}" {
+            of = None;
+        }
+        let inside = line.strip_prefix("    ").filter(|rest| !rest.starts_with(' '));
+        let (declared, of) = match (&of, inside) {
+            (Some(of), Some(inside)) if is_trait => (Some(inside), format!("{of}::")),
+            (Some(of), Some(inside)) => (inside.strip_prefix("pub "), format!("{of}::")),
+            _ => (line.strip_prefix("pub "), String::new()),
+        };
+        let Some(declared) = declared else { continue };
+        let (is_async, rest) = match declared.strip_prefix("async ") {
+            Some(rest) => (true, rest),
+            None => (false, declared),
+        };
+        let Some(rest) = rest.strip_prefix("fn ") else { continue };
+        let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        // The signature, which may go over several lines.
+        let mut signature = rest.to_owned();
+        while !signature.ends_with('{') && !signature.ends_with(';') {
+            signature += lines.next().expect("the rest of a signature").trim();
+        }
+        let returned = signature.rsplit_once("-> ").map_or("", |(_, returned)| returned);
+        let words: BTreeSet<&str> = returned.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let gives = ["Future", "Stream", "Pending"].iter().any(|word| words.contains(word));
+        if is_async || gives || words.iter().any(|word| awaitable.contains(*word)) {
+            found.insert(format!("{of}{name}"));
+        }
+    }
+    found
+}
+
+/// What is driven by something else than the cancellation matrix, and why.
+const NOT_IN_THE_MATRIX: [(&str, &str); 7] = [
+    ("connect", "parses a URL and calls ClientBuilder::open"),
+    ("connect_with", "parses a URL and calls ClientBuilder::open"),
+    ("open_store", "opens no session"),
+    ("doctor", "looks at a store, with locks of its own that it releases"),
+    ("Doctor::visit", "opens a client"),
+    ("Visit::examine", "looks at a store, with locks of its own that it releases"),
+    ("Visit::close", "calls Client::close"),
+];
+
+#[test]
+fn every_public_async_operation_is_a_row_of_the_cancellation_matrix() {
+    let folders = ["crates/client/src", "crates/leasehold/src"].map(|folder| root().join(folder));
+    let texts: Vec<String> =
+        folders.iter().flat_map(|folder| sources(folder)).map(|path| read(&path)).collect();
+    let awaitable = texts.iter().flat_map(|text| awaitable(text)).collect();
+    let public: BTreeSet<String> = texts.iter().flat_map(|text| operations(text, &awaitable)).collect();
+    assert!(
+        public.len() > 50 && public.contains("Client::list"),
+        "the source was not understood: {public:?}"
+    );
+    let rows = leasehold_testkit::cancellation_matrix::operations::all();
+    let rows: BTreeSet<String> = rows.iter().map(|row| row.api.to_owned()).collect();
+    let excused: BTreeSet<String> = NOT_IN_THE_MATRIX.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let missing: Vec<_> = public.difference(&rows).filter(|name| !excused.contains(*name)).collect();
+    assert!(missing.is_empty(), "no row of the cancellation matrix drives {missing:?}");
+    let stale: Vec<_> = rows.union(&excused).filter(|name| !public.contains(*name)).collect();
+    assert!(stale.is_empty(), "these rows or excuses are about nothing: {stale:?}");
+}
+
+#[test]
+fn a_public_operation_is_recognised() {
+    let text = "impl Client {\n    pub async fn close(&self) {\n    }\n    pub(crate) async fn x() {\n    }\n    \
+                pub fn list(\n        &self,\n    ) -> Listing {\n    }\n    pub fn label(&self) -> &Label {\n    }\n}\n\
+                impl Stream for Listing {\n    fn poll_next() {\n    }\n}\n\
+                pub trait Scope {\n    fn scope<F: Future>(self) -> impl Future<Output = ()>;\n    fn name(&self) -> &str;\n}\n\
+                pub async fn connect(url: &str) -> Client {\n}\n";
+    let found: Vec<String> = operations(text, &awaitable(text)).into_iter().collect();
+    assert_eq!(found, ["Client::close", "Client::list", "Scope::scope", "connect"]);
+}

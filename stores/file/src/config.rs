@@ -8,8 +8,8 @@ use leasehold_core::store::Store;
 use leasehold_core::url::{StoreUrl, duration};
 use leasehold_core::{Error, Kind, Result};
 
-use crate::FileStore;
 use crate::folder::{Place, Trust};
+use crate::{FileStore, default_folder};
 
 /// How long the file of a lock that nobody uses is kept. Creating one costs more than keeping it.
 const RETENTION: Duration = Duration::from_secs(24 * 3600);
@@ -30,12 +30,15 @@ impl Config {
             Error::new(Kind::Invalid, format!("the folder {} has no absolute path", path.display()))
                 .because(e)
         })?;
+        // Without a slash at its end: behind one, a link would be followed.
+        let path = path.components().collect();
         Ok(Config { place: Place { path, trust: Trust::Given }, retention: RETENTION })
     }
 
     /// Reads `file:`, `file:PATH` or `file:///PATH`, with `?retention=1h` behind it. The path is taken as it is written: no
     /// escapes, and no `?` in it.
     pub(crate) fn from_url(mut url: StoreUrl) -> Result<Self> {
+        url.without_login()?;
         let retention = url.take("retention").map(|text| duration("retention", &text)).transpose()?;
         let rest = url.rest.clone();
         url.finish(&["retention"])?;
@@ -45,10 +48,8 @@ impl Config {
         };
         let path = match rest.strip_prefix("//") {
             Some(local) if local.starts_with('/') => local,
-            Some(host) => {
-                return Err(bad(format!(
-                    "the URL file://{host} names a host, and files are of this host only"
-                )));
+            Some(_) => {
+                return Err(bad("the file: URL names a host, and files are of this host only".to_owned()));
             }
             None => rest.as_str(),
         };
@@ -56,7 +57,10 @@ impl Config {
             return Err(bad("the path of the folder has a zero byte in it".to_owned()));
         }
         let mut config = match path {
-            "" => Config { place: default_place(), retention: RETENTION },
+            "" => {
+                let path = default_folder()?.path;
+                Config { place: Place { path, trust: Trust::Default }, retention: RETENTION }
+            }
             path => Config::at(PathBuf::from(path))?,
         };
         config.retention = retention.unwrap_or(RETENTION);
@@ -69,19 +73,6 @@ impl Config {
         match self.retention {
             RETENTION => format!("file:{path}"),
             other => format!("file:{path}?retention={}ms", other.as_millis()),
-        }
-    }
-}
-
-/// The folder of a user who chose none: `$XDG_RUNTIME_DIR/leasehold`, which the system keeps private, else one with the
-/// user's number under the temporary folder, which must be checked, because anybody can create it there.
-fn default_place() -> Place {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    match runtime.filter(|dir| dir.is_absolute() && dir.is_dir()) {
-        Some(dir) => Place { path: dir.join("leasehold"), trust: Trust::Runtime },
-        None => {
-            let name = format!("leasehold-{}", rustix::process::geteuid().as_raw());
-            Place { path: std::env::temp_dir().join(name), trust: Trust::Temporary }
         }
     }
 }
@@ -116,13 +107,19 @@ mod tests {
         let here = std::env::current_dir().unwrap();
         assert_eq!(path("file:a/b"), here.join("a/b"));
         assert_eq!(path("file:./a"), here.join("a"));
+        assert_eq!(path("file:/a/b/"), PathBuf::from("/a/b"));
+        assert_eq!(path("file:/a/b/.").as_os_str(), "/a/b");
     }
 
     #[test]
     fn no_path_is_the_users_own_folder() {
-        let config = config("file:").unwrap();
-        assert_ne!(config.place.trust, Trust::Given);
-        assert!(config.place.path.file_name().unwrap().to_str().unwrap().starts_with("leasehold"));
+        match default_folder() {
+            Ok(folder) => {
+                let place = Place { path: folder.path, trust: Trust::Default };
+                assert_eq!(config("file:").unwrap().place, place);
+            }
+            Err(e) => assert_eq!(config("file:").unwrap_err().to_string(), e.to_string()),
+        }
     }
 
     #[test]
@@ -135,7 +132,9 @@ mod tests {
 
     #[test]
     fn bad_urls_are_refused_with_advice() {
-        for url in ["file://host/path", "file:/a?retention=soon", "file:/a?retain=1s", "file:a\0b"] {
+        for url in
+            ["file://host/path", "file:/a?retention=soon", "file:/a?retain=1s", "file:a\0b", "file:u:p@h/a"]
+        {
             let e = config(url).unwrap_err();
             assert_eq!(e.kind(), Kind::Invalid, "{url}");
             assert!(e.advice_text().is_some(), "{e}");

@@ -12,7 +12,7 @@ use leasehold_core::store::{News, Note};
 use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry, SessionId, Token};
 
 use crate::chain::{self, Line};
-use crate::folder::in_folder;
+use crate::folder::in_use;
 use crate::liveness::{Covered, Sent};
 use crate::message::Message;
 use crate::session::FileSession;
@@ -150,8 +150,7 @@ impl FileSession {
         let Some(file) = self.files.get(name, plan.create)? else {
             return self.attempt_on_nothing(name, event).map(Some);
         };
-        let lock =
-            file.try_lock().map_err(|e| in_folder(&self.folder.path, "can't be locked", e).on(name))?;
+        let lock = file.try_lock().map_err(|e| in_use(&self.folder.path, "can't be locked", e).on(name))?;
         let mut locked = match lock {
             TryLock::Locked(locked) => locked,
             TryLock::Busy => return Ok(None),

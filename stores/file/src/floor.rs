@@ -2,29 +2,50 @@
 //!
 //! Time alone would do it (tokens start from the clock), if clocks never went back.
 
+use std::io;
+
 use leasehold_core::{Error, Kind, Result, Token};
 use rustix::io::Errno;
 
-use crate::folder::{Folder, in_folder, read_small};
+use crate::dir::is;
+use crate::folder::{Folder, in_folder};
 
 const FILE: &str = "floor";
 
 /// The floor.
 pub(crate) fn read(folder: &Folder) -> Result<u64> {
     let path = folder.path.join(FILE);
-    match read_small(&folder.base, FILE) {
+    match read_whole(folder) {
         Ok(text) => parse(&text).ok_or_else(|| {
             Error::new(Kind::Store, format!("the file {} is damaged", path.display()))
                 .advice("remove it: tokens then go on from the clock")
         }),
-        Err(Errno::NOENT) => Ok(0),
+        Err(e) if is(&e, Errno::NOENT) => Ok(0),
         Err(e) => Err(in_folder(&path, "can't be read", e)),
     }
 }
 
+/// Reads the file, in a shared folder until it is the same twice: if that is sticky, the file is written over, not replaced.
+fn read_whole(folder: &Folder) -> io::Result<Vec<u8>> {
+    let mut text = folder.base.read_small(FILE)?;
+    if !folder.base.sharing().is_shared() {
+        return Ok(text);
+    }
+    for _ in 0..100 {
+        let again = folder.base.read_small(FILE)?;
+        if again == text {
+            return Ok(text);
+        }
+        text = again;
+    }
+    // Only one who writes it for no good makes it change so often.
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it does not stop changing"))
+}
+
 /// Raises the floor to `last`. Only one process does this at a time: the one that sweeps.
 pub(crate) fn raise(folder: &Folder, last: u64) -> Result<()> {
-    if read(folder)? < last { folder.replace_file(FILE, format!("{last}\n").as_bytes()) } else { Ok(()) }
+    // All of one length, so that one can be written over the other.
+    if read(folder)? < last { folder.replace_file(FILE, format!("{last:020}\n").as_bytes()) } else { Ok(()) }
 }
 
 fn parse(text: &[u8]) -> Option<u64> {

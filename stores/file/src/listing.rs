@@ -1,11 +1,11 @@
 //! Which names there are: the files of the folder, read once for all pages of a listing.
 
 use leasehold_core::{Name, Result};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
 use crate::bytes::Bytes;
 use crate::filename;
-use crate::folder::{Folder, in_folder, names_in};
+use crate::folder::{Folder, in_folder};
 use crate::format::HEADER;
 
 /// The names that start with a prefix, in byte order.
@@ -21,7 +21,7 @@ impl Listing {
     /// Reads the folder.
     pub(crate) fn read(folder: &Folder, prefix: String, after: Option<Name>) -> Result<Self> {
         let files =
-            names_in(&folder.queues).map_err(|e| in_folder(&folder.path.join("q"), "can't be read", e))?;
+            folder.queues.names().map_err(|e| in_folder(&folder.path.join("q"), "can't be read", e))?;
         let names =
             files.iter().filter(|file| !file.starts_with('.')).filter_map(|file| name_in(folder, file));
         let wanted = |name: &Name| {
@@ -52,8 +52,7 @@ pub(crate) fn name_in(folder: &Folder, file: &str) -> Option<Name> {
     if let Some(name) = filename::name_of(file) {
         return Some(name);
     }
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let fd = rustix::fs::openat(&folder.queues, file, flags, Mode::empty()).ok()?;
+    let fd = folder.queues.open_file(file, OFlags::RDONLY).ok()?;
     let mut start = [0; HEADER + 2 + Name::MAX_BYTES];
     let len = rustix::io::pread(&fd, &mut start[..], 0).ok()?;
     let name = Name::new(Bytes(start.get(HEADER..len)?).text()?).ok()?;

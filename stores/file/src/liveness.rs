@@ -8,18 +8,20 @@
 //! is seen to be dead, no code of it runs any more, and whatever it was writing is written.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use leasehold_core::{EntryId, Name, SessionId};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use crate::dir::{Dir, is};
 use crate::folder::Folder;
 use crate::session::FileSession;
 use crate::wake::register;
@@ -35,11 +37,13 @@ pub(crate) enum Pulse {
 }
 
 /// Feels the pulse of the owner of a FIFO.
-pub(crate) fn pulse(dir: &OwnedFd, file: &str) -> Pulse {
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    match rustix::fs::openat(dir, file, flags, Mode::empty()) {
+pub(crate) fn pulse(dir: &Dir, file: &str) -> Pulse {
+    match dir.open_fifo(file, OFlags::WRONLY) {
         Ok(fd) => Pulse::Alive(fd),
-        Err(Errno::NXIO | Errno::NOENT) => Pulse::Dead,
+        // What is no FIFO has no reader.
+        Err(e) if is(&e, Errno::NXIO) || is(&e, Errno::NOENT) || e.kind() == io::ErrorKind::InvalidData => {
+            Pulse::Dead
+        }
         Err(_) => Pulse::Unsure,
     }
 }
@@ -219,7 +223,7 @@ impl Peers {
 
     /// Removes the FIFO that a dead session left. Its entries need not be gone: a session without a FIFO is dead too.
     pub(crate) fn remove_remains(&self, session: SessionId) {
-        let _ = rustix::fs::unlinkat(&self.folder.sessions, session.to_string(), AtFlags::empty());
+        let _ = self.folder.sessions.remove(&session.to_string());
     }
 }
 

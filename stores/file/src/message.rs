@@ -109,7 +109,7 @@ fn encode_note(note: &Note, out: &mut Vec<u8>) -> u8 {
         News::Granted(grant) => {
             let (term, number) = match grant.term {
                 Term::Open => (0, 0),
-                Term::Until(tick) => (1, tick.0),
+                Term::Until(tick) | Term::Session { until: tick, .. } => (1, tick.0),
                 Term::For(d) => (2, u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
             };
             out.extend_from_slice(&grant.tokens.first.0.to_le_bytes());

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_background::{ClosedInForkedChild, close_in_forked_child};
 use leasehold_core::clock::wall_micros;
 use leasehold_core::queue::{Now, Queue};
 use leasehold_core::store::{
@@ -58,6 +59,8 @@ pub(crate) struct FileSession {
 
 /// What makes a session alive in the eyes of others: its FIFO, open for reading.
 struct Life {
+    /// A forked child must not keep the session alive. Dropped before the file is closed.
+    _closed_in_child: ClosedInForkedChild,
     fifo: Arc<AsyncFd<OwnedFd>>,
     reader: AbortHandle,
 }
@@ -99,7 +102,8 @@ impl FileSession {
             listing: Mutex::default(),
         });
         let reader = runtime.spawn(wake::read_mail(Arc::downgrade(&fifo), Arc::downgrade(&session)));
-        *session.life() = Some(Life { fifo, reader: reader.abort_handle() });
+        let _closed_in_child = close_in_forked_child(fifo.get_ref());
+        *session.life() = Some(Life { _closed_in_child, fifo, reader: reader.abort_handle() });
         session.sweep_if_due();
         Ok(session)
     }
@@ -226,7 +230,11 @@ impl FileSession {
     async fn take_out(self: &Arc<Self>, leave: Leave) -> Result<Left> {
         let Leave { name, id, used } = leave;
         let event = move |queue: &mut Queue, now, out: &mut _| Ok(queue.leave(id, used, POLICY, now, out));
-        let done = self.run(&name, Plan::default(), event).await?;
+        let done = self.run(&name, Plan::default(), event).await.map_err(|e| match e.kind() {
+            // Permissions that were taken away, say: the entry is there for as long as this process lives, and they may come back.
+            Kind::Invalid => e.retry(Retry::SameId),
+            _ => e,
+        })?;
         self.forget(id);
         Ok(done.answer)
     }

@@ -2,16 +2,18 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use leasehold_core::queue::Queue;
 use leasehold_core::{Error, Kind, Name, Result};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use crate::folder::{Folder, in_folder, settle};
+use crate::dir::is;
+use crate::folder::{Folder, in_use};
 use crate::format::{self, HEADER, Header, MIN_SLOT};
 use crate::{filename, floor};
 
@@ -59,7 +61,7 @@ impl Files {
     fn open(&self, name: &Name, create: bool, used: u64) -> Result<Option<Arc<QueueFile>>> {
         let opened = match QueueFile::open(&self.folder, name, create) {
             // Too many open files: those kept for speed are the first to go.
-            Err(Errno::MFILE | Errno::NFILE) => {
+            Err(e) if is(&e, Errno::MFILE) || is(&e, Errno::NFILE) => {
                 self.lock().clear();
                 QueueFile::open(&self.folder, name, create)
             }
@@ -67,9 +69,10 @@ impl Files {
         };
         match opened {
             Ok(file) => Ok(Some(Arc::new(QueueFile { used: AtomicU64::new(used), ..file }))),
-            Err(Errno::NOENT) if !create => Ok(None),
+            Err(e) if is(&e, Errno::NOENT) && !create => Ok(None),
             Err(e) => {
-                Err(in_folder(&self.folder.path.join("q").join(filename::of(name)), "can't be opened", e)
+                let path = self.folder.path.join("q").join(filename::of(name));
+                Err(in_use(&path, if create { "can't be opened or created" } else { "can't be opened" }, e)
                     .on(name))
             }
         }
@@ -107,11 +110,11 @@ pub(crate) enum TryLock<'a> {
 
 impl QueueFile {
     /// Opens the file of a lock, and creates it if it is missing and wanted.
-    pub(crate) fn open(folder: &Folder, name: &Name, create: bool) -> rustix::io::Result<Self> {
+    pub(crate) fn open(folder: &Folder, name: &Name, create: bool) -> io::Result<Self> {
         let file = filename::of(name);
         loop {
             let fd = match open_existing(folder, &file) {
-                Err(Errno::NOENT) if create => match create_file(folder, name, &file) {
+                Err(e) if create && is(&e, Errno::NOENT) => match create_file(folder, name, &file) {
                     Err(Errno::EXIST) => continue,
                     created => created?,
                 },
@@ -143,11 +146,10 @@ impl QueueFile {
     }
 }
 
-fn open_existing(folder: &Folder, file: &str) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+fn open_existing(folder: &Folder, file: &str) -> io::Result<OwnedFd> {
     // Noting the time of every read would cost as much as the read. Only the owner of a file may do without.
-    match rustix::fs::openat(&folder.queues, file, flags | OFlags::NOATIME, Mode::empty()) {
-        Err(Errno::PERM) => rustix::fs::openat(&folder.queues, file, flags, Mode::empty()),
+    match folder.queues.open_file(file, OFlags::RDWR | OFlags::NOATIME) {
+        Err(e) if is(&e, Errno::PERM) => folder.queues.open_file(file, OFlags::RDWR),
         other => other,
     }
 }
@@ -156,7 +158,7 @@ fn open_existing(folder: &Folder, file: &str) -> rustix::io::Result<OwnedFd> {
 fn create_file(folder: &Folder, name: &Name, file: &str) -> rustix::io::Result<OwnedFd> {
     let mut bytes = Vec::new();
     format::encode_slot(name.as_str(), &Queue::default(), 1, &mut bytes);
-    write_new(folder, &bytes, MIN_SLOT, |_, temporary| settle(&folder.queues, temporary, file))
+    write_new(folder, &bytes, MIN_SLOT, |_, temporary| folder.queues.settle(temporary, file))
 }
 
 /// Makes a file with one slot written, and gives it its name with `finish`.
@@ -167,16 +169,14 @@ fn write_new(
     finish: impl FnOnce(&OwnedFd, &str) -> rustix::io::Result<()>,
 ) -> rustix::io::Result<OwnedFd> {
     let temporary = folder.temporary_name();
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOATIME;
-    let fd = rustix::fs::openat(&folder.queues, &*temporary, flags, folder.mode)?;
+    let fd = folder.queues.create_file(&temporary)?;
     let fill = || {
-        folder.widen(&fd);
         write_whole(&fd, slot, 0)?;
         rustix::fs::ftruncate(&fd, 2 * capacity as u64)?;
         finish(&fd, &temporary)
     };
     if let Err(e) = fill() {
-        let _ = rustix::fs::unlinkat(&folder.queues, &*temporary, AtFlags::empty());
+        let _ = folder.queues.remove(&temporary);
         return Err(e);
     }
     Ok(fd)
@@ -311,7 +311,7 @@ impl Locked<'_> {
         let rename = |fd: &OwnedFd, temporary: &str| {
             // Whoever opens it under its name finds it locked until this change is over.
             rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)?;
-            rustix::fs::renameat(&folder.queues, temporary, &folder.queues, file)
+            folder.queues.rename(temporary, file)
         };
         let fd = write_new(folder, slot, capacity, rename)
             .map_err(|e| self.error(folder, "can't be written", e))?;
@@ -322,11 +322,11 @@ impl Locked<'_> {
 
     /// Removes the file. What this queue reached must be below the floor by now.
     pub(crate) fn remove(self, folder: &Folder) -> rustix::io::Result<()> {
-        rustix::fs::unlinkat(&folder.queues, &*self.file.file, AtFlags::empty())
+        folder.queues.remove(&self.file.file)
     }
 
     fn error(&self, folder: &Folder, what: &str, e: Errno) -> Error {
-        in_folder(&folder.path.join("q").join(&self.file.file), what, e).on(&self.file.name)
+        in_use(&folder.path.join("q").join(&self.file.file), what, e).on(&self.file.name)
     }
 
     /// Never taken for a free lock: somebody may hold it.

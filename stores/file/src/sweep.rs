@@ -8,16 +8,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::clock::wall_micros;
 use leasehold_core::queue::{Effects, Now, Queue};
-use leasehold_core::{Clock, Error, Kind, Result, Retry};
-use rustix::fs::{AtFlags, FlockOperation, Stat, Timespec, Timestamps};
+use leasehold_core::{Clock, Error, Kind, Result, Retry, SessionId};
+use rustix::fs::{FileType, FlockOperation, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use crate::floor;
-use crate::folder::{Folder, in_folder, names_in, read_small};
+use crate::dir::Dir;
+use crate::folder::{Folder, in_folder};
 use crate::listing::name_in;
 use crate::liveness::{Pulse, pulse};
 use crate::state::{QueueFile, TryLock};
 use crate::traits::POLICY;
+use crate::{floor, watchers};
 
 const SWEPT: &str = "swept";
 const BOOT: &str = "boot";
@@ -27,7 +28,7 @@ const UNFINISHED: Duration = Duration::from_secs(60);
 
 /// Whether the folder was not swept lately.
 pub(crate) fn is_due(folder: &Folder, retention: Duration) -> bool {
-    match rustix::fs::statat(&folder.base, SWEPT, AtFlags::SYMLINK_NOFOLLOW) {
+    match folder.base.stat(SWEPT) {
         Ok(stat) => age(&stat) >= (retention / 4).min(Duration::from_secs(3600)),
         Err(_) => true,
     }
@@ -45,13 +46,10 @@ pub(crate) fn sweep(folder: &Folder, retention: Duration) {
     }
     let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
     let _ = rustix::fs::futimens(&gate, &Timestamps { last_access: now, last_modification: now });
-    for part in [&folder.sessions, &folder.watchers] {
-        remove_dead_fifos(part);
-    }
-    for file in names_in(&folder.queues).unwrap_or_default() {
-        let Ok(stat) = rustix::fs::statat(&folder.queues, &*file, AtFlags::SYMLINK_NOFOLLOW) else {
-            continue;
-        };
+    remove_dead_fifos(&folder.sessions, is_session);
+    remove_dead_fifos(&folder.watchers, watchers::is_watcher);
+    for file in folder.queues.names().unwrap_or_default() {
+        let Some(stat) = stat_of(&folder.queues, &file, FileType::RegularFile) else { continue };
         if file.starts_with('.') {
             remove_unfinished(&folder.queues, &file, &stat);
         } else if age(&stat) >= retention {
@@ -60,23 +58,47 @@ pub(crate) fn sweep(folder: &Folder, retention: Duration) {
     }
 }
 
-fn remove_dead_fifos(dir: &OwnedFd) {
-    for file in names_in(dir).unwrap_or_default() {
+fn remove_dead_fifos(dir: &Dir, is_ours: impl Fn(&str) -> bool) {
+    for file in dir.names().unwrap_or_default() {
+        let Some(stat) = stat_of(dir, &file, FileType::Fifo) else { continue };
         if file.starts_with('.') {
             // It has no reader before it is opened for the first time, and that is no sign of death.
-            if let Ok(stat) = rustix::fs::statat(dir, &*file, AtFlags::SYMLINK_NOFOLLOW) {
-                remove_unfinished(dir, &file, &stat);
-            }
-        } else if matches!(pulse(dir, &file), Pulse::Dead) {
-            let _ = rustix::fs::unlinkat(dir, &*file, AtFlags::empty());
+            remove_unfinished(dir, &file, &stat);
+        } else if is_ours(&file) && matches!(pulse(dir, &file), Pulse::Dead) {
+            remove_fifo(dir, &file);
         }
     }
 }
 
-fn remove_unfinished(dir: &OwnedFd, file: &str, stat: &Stat) {
-    if age(stat) >= UNFINISHED {
-        let _ = rustix::fs::unlinkat(dir, file, AtFlags::empty());
+fn remove_unfinished(dir: &Dir, file: &str, stat: &Stat) {
+    if is_temporary(file) && age(stat) >= UNFINISHED {
+        let _ = dir.remove(file);
     }
+}
+
+/// Removes a FIFO, and nothing that took its place.
+pub(crate) fn remove_fifo(dir: &Dir, file: &str) {
+    if stat_of(dir, file, FileType::Fifo).is_some() {
+        let _ = dir.remove(file);
+    }
+}
+
+/// What is known of a file, if it is of this kind: nothing else is ever removed.
+fn stat_of(dir: &Dir, file: &str, kind: FileType) -> Option<Stat> {
+    dir.stat(file).ok().filter(|stat| FileType::from_raw_mode(stat.st_mode) == kind)
+}
+
+/// Whether a file has the form of the names that sessions give to their FIFOs.
+pub(crate) fn is_session(file: &str) -> bool {
+    file.parse::<SessionId>().is_ok_and(|id| id.to_string() == file)
+}
+
+/// Whether a file has the form of [`Folder::temporary_name`].
+fn is_temporary(file: &str) -> bool {
+    let parts = file.strip_prefix('.').and_then(|rest| rest.split_once('-'));
+    parts.is_some_and(|(id, count)| {
+        is_session(id) && !count.is_empty() && count.bytes().all(|b| b.is_ascii_digit())
+    })
 }
 
 /// Removes a queue file if nobody holds or waits, or only the dead do.
@@ -104,15 +126,15 @@ fn all_dead(folder: &Folder, queue: &Queue) -> bool {
 /// held those locks is gone. The others need nothing: that the sessions in them are dead is found out as always.
 pub(crate) fn after_boot(folder: &Folder) -> Result<()> {
     let Ok(boot) = std::fs::read("/proc/sys/kernel/random/boot_id") else { return Ok(()) };
-    if read_small(&folder.base, BOOT).is_ok_and(|seen| seen == boot) {
+    if folder.base.read_small(BOOT).is_ok_and(|seen| seen == boot) {
         return Ok(());
     }
     let gate = folder.open_file(SWEPT)?;
     lock_patiently(&gate, folder)?;
-    let seen = read_small(&folder.base, BOOT);
+    let seen = folder.base.read_small(BOOT);
     // A container may see another boot id than its host: as long as somebody lives, nothing is touched.
     if seen.is_ok_and(|seen| seen != boot) && nobody_lives(folder) {
-        for file in names_in(&folder.queues).unwrap_or_default() {
+        for file in folder.queues.names().unwrap_or_default() {
             remove_if_damaged(folder, &file);
         }
     }
@@ -120,7 +142,7 @@ pub(crate) fn after_boot(folder: &Folder) -> Result<()> {
 }
 
 fn nobody_lives(folder: &Folder) -> bool {
-    let files = names_in(&folder.sessions).unwrap_or_default();
+    let files = folder.sessions.names().unwrap_or_default();
     files.iter().all(|file| file.starts_with('.') || matches!(pulse(&folder.sessions, file), Pulse::Dead))
 }
 
@@ -133,8 +155,8 @@ fn remove_if_damaged(folder: &Folder, file: &str) {
             _ => false,
         },
     };
-    if damaged {
-        let _ = rustix::fs::unlinkat(&folder.queues, file, AtFlags::empty());
+    if damaged && stat_of(&folder.queues, file, FileType::RegularFile).is_some() {
+        let _ = folder.queues.remove(file);
     }
 }
 

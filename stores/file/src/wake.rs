@@ -8,11 +8,11 @@ use std::task::{Context, Poll, ready};
 
 use leasehold_core::Result;
 use leasehold_core::store::{News, Note};
-use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::dir::Dir;
 use crate::folder::{Folder, in_folder};
 use crate::message::{Inbound, Message};
 use crate::session::FileSession;
@@ -24,18 +24,15 @@ const READ: usize = 16 * 1024;
 /// ever take a session that is being born for a dead one.
 ///
 /// The owner opens it for writing too: so it never sees an end of file when the last of the others closes it.
-pub(crate) fn make_fifo(folder: &Folder, dir: &OwnedFd, file: &str) -> Result<OwnedFd> {
+pub(crate) fn make_fifo(folder: &Folder, dir: &Dir, file: &str) -> Result<OwnedFd> {
     let temporary = folder.temporary_name();
     let make = || {
-        rustix::fs::mkfifoat(dir, &*temporary, folder.mode)?;
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(dir, &*temporary, flags, Mode::empty())?;
-        folder.widen(&fd);
-        rustix::fs::renameat(dir, &*temporary, dir, file)?;
+        let fd = dir.create_fifo(&temporary)?;
+        dir.rename(&temporary, file)?;
         Ok(fd)
     };
-    make().map_err(|e: Errno| {
-        let _ = rustix::fs::unlinkat(dir, &*temporary, AtFlags::empty());
+    make().map_err(|e: io::Error| {
+        let _ = dir.remove(&temporary);
         in_folder(&folder.path, "can't hold a FIFO", e)
     })
 }

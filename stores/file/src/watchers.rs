@@ -5,7 +5,7 @@
 //!
 //! Events are written while the queue is locked, so those of one lock come in the order in which they happened.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -14,15 +14,16 @@ use std::time::Duration;
 use futures_core::Stream;
 use leasehold_core::view::{EntryView, Event, Events, Happened};
 use leasehold_core::{Error, Kind, Name, Result, Retry, SessionId};
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, CWD};
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use crate::folder::{Folder, in_folder, names_in};
+use crate::folder::{Folder, in_folder};
 use crate::liveness::{Pulse, pulse};
 use crate::message::{Inbound, Message};
+use crate::sweep;
 use crate::wake::{make_fifo, poll_read, register};
 
 const COUNT_FILE: &str = "watches";
@@ -59,6 +60,7 @@ struct Watcher {
 
 impl Watchers {
     pub(crate) fn new(folder: Arc<Folder>) -> Result<Self> {
+        // Only its size is looked at.
         let count = folder.open_file(COUNT_FILE)?;
         Ok(Watchers { folder, count, known: Mutex::default() })
     }
@@ -87,14 +89,15 @@ impl Watchers {
 
 impl Known {
     fn learn(&mut self, folder: &Folder) {
-        let files = names_in(&folder.watchers).unwrap_or_default();
+        let files = folder.watchers.names().unwrap_or_default();
         self.list.retain(|watcher| files.contains(&watcher.file));
         for file in files {
             let known = file.starts_with('.') || self.list.iter().any(|watcher| watcher.file == file);
             let Some(prefix) = prefix_of(&file).filter(|_| !known) else { continue };
             match pulse(&folder.watchers, &file) {
                 Pulse::Alive(fd) => self.list.push(Watcher { file, prefix, fd, missed: 0 }),
-                Pulse::Dead => drop(rustix::fs::unlinkat(&folder.watchers, &*file, AtFlags::empty())),
+                Pulse::Dead if is_watcher(&file) => sweep::remove_fifo(&folder.watchers, &file),
+                Pulse::Dead => {}
                 Pulse::Unsure => {}
             }
         }
@@ -112,7 +115,7 @@ impl Watcher {
         match rustix::io::write(&self.fd, &message.encode()) {
             Ok(_) => self.missed = 0,
             Err(Errno::PIPE) => {
-                let _ = rustix::fs::unlinkat(&folder.watchers, &*self.file, AtFlags::empty());
+                let _ = folder.watchers.remove(&self.file);
                 return false;
             }
             Err(_) => self.missed = self.missed.saturating_add(1),
@@ -133,6 +136,11 @@ fn prefix_of(file: &str) -> Option<Vec<u8>> {
     let (_, hex) = file.split_once('.')?;
     let pairs = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
     pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
+}
+
+/// Whether a file has the form of the names that watchers give to their FIFOs.
+pub(crate) fn is_watcher(file: &str) -> bool {
+    file.split_once('.').is_some_and(|(id, _)| sweep::is_session(id)) && prefix_of(file).is_some()
 }
 
 /// Begins to watch.
@@ -235,13 +243,13 @@ impl Stream for Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let _ = rustix::fs::unlinkat(&self.folder.watchers, &*self.file, AtFlags::empty());
+        let _ = self.folder.watchers.remove(&self.file);
     }
 }
 
 /// Whether this path leads to this open file. If it can't be told, it is believed to.
-pub(crate) fn same_file(path: &std::path::Path, fd: &OwnedFd) -> bool {
-    match (rustix::fs::stat(path), rustix::fs::fstat(fd)) {
+pub(crate) fn same_file(path: &std::path::Path, fd: impl AsFd) -> bool {
+    match (rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW), rustix::fs::fstat(fd)) {
         (Ok(there), Ok(mine)) => (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino),
         (Err(Errno::NOENT | Errno::NOTDIR), _) => false,
         _ => true,

@@ -404,8 +404,8 @@ async fn what_the_dead_and_the_unfinished_left_is_swept_away() {
     let me = Guest::at_url(&url).await;
     let orphan = temp.path().join("s").join("0".repeat(32));
     rustix::fs::mkfifoat(rustix::fs::CWD, &orphan, rustix::fs::Mode::RWXU).unwrap();
-    let old = temp.path().join("q/.unfinished");
-    let new = temp.path().join("q/.being-made");
+    let old = temp.path().join(format!("q/.{}-1", "0".repeat(32)));
+    let new = temp.path().join(format!("q/.{}-2", "0".repeat(32)));
     std::fs::write(&old, "").unwrap();
     std::fs::write(&new, "").unwrap();
     let long_ago = std::time::SystemTime::now() - Duration::from_secs(3600);

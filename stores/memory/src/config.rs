@@ -22,6 +22,7 @@ static NAMED: Mutex<Option<HashMap<String, Weak<Memory>>>> = Mutex::new(None);
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
 pub fn open(url: StoreUrl) -> Result<Arc<dyn Store>> {
+    url.without_login()?;
     let name = url.rest.clone();
     url.finish(&[])?;
     if name.is_empty() {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_core::{Error, Kind};
-pub(crate) use leasehold_sql::trouble::{Trouble, other_schema};
+pub(crate) use leasehold_sql::trouble::{Trouble, is_read_only, other_schema};
 
 static RETRIED: AtomicU64 = AtomicU64::new(0);
 
@@ -17,11 +17,32 @@ pub(crate) fn was_interrupted(error: &mysql_async::Error) -> bool {
     matches!(error, mysql_async::Error::Server(error) if error.code == 1317)
 }
 
+/// Whether an error that the server did not word itself may be over soon: the way to it, and not what was agreed on.
+fn may_pass(error: &mysql_async::Error) -> bool {
+    use mysql_async::{DriverError, Error, IoError};
+    match error {
+        Error::Io(IoError::Io(io)) => io.kind() != std::io::ErrorKind::InvalidData,
+        Error::Driver(e) => !matches!(
+            e,
+            DriverError::CantParseServerVersion { .. }
+                | DriverError::UnknownAuthPlugin { .. }
+                | DriverError::MysqlOldPasswordDisabled
+                | DriverError::NoClientSslFlagFromServer
+                | DriverError::CleartextPluginDisabled
+        ),
+        Error::Io(_) | Error::Url(_) => false,
+        Error::Other(_) | Error::Server(_) => true,
+    }
+}
+
 /// Judges an error of the driver.
 pub(crate) fn judge(error: mysql_async::Error) -> Trouble {
-    let mysql_async::Error::Server(server) = error else {
-        let what = "the connection to the database failed";
-        return Trouble::Broken(Error::new(Kind::Unavailable, what).because(error));
+    let server = match error {
+        mysql_async::Error::Server(server) => server,
+        error => {
+            let kind = if may_pass(&error) { Kind::Unavailable } else { Kind::Refused };
+            return Trouble::Broken(Error::new(kind, "the connection to the database failed").because(error));
+        }
     };
     let said = format!("{} ({})", server.message, server.code);
     match server.code {

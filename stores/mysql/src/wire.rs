@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
+use leasehold_net::probe::{self, First};
 use mysql_async::prelude::{Protocol, Queryable};
 use mysql_async::{Conn, Params, QueryResult, Row, Statement, Value};
 use tokio::runtime::Handle;
@@ -19,7 +20,7 @@ use tokio::time::timeout;
 use crate::config::Config;
 use crate::schema;
 use crate::sql::{self, Outcome};
-use crate::trouble::{Trouble, judge, other_schema};
+use crate::trouble::{Trouble, is_read_only, judge, other_schema};
 
 /// How often a text is tried again that others made the database roll back.
 const TRIES: u32 = 50;
@@ -173,11 +174,12 @@ impl Wire {
     }
 
     async fn check_tables(&self) -> Result<()> {
-        // It removes nothing, and fails where nothing can be written. Later that may be a failover; now it is how it was set up.
+        // It removes nothing, and fails where nothing can be written: how it was set up, or a failover.
         let may_write = format!("DELETE FROM {} WHERE session = ''", self.config.table("watch"));
         self.run_one(&may_write).await.map_err(|error| match error.retry_advice() {
-            Retry::Later => Error::new(Kind::Refused, error.what())
-                .advice(error.advice_text().unwrap_or("connect to the primary")),
+            Retry::Later if is_read_only(&error) => Error::new(Kind::Refused, error.what())
+                .advice(error.advice_text().unwrap_or("connect to the primary"))
+                .retry(Retry::Later),
             _ => error,
         })?;
         let found = self.run_one(&format!("SELECT version FROM {}", self.config.table("schema"))).await?;
@@ -315,10 +317,35 @@ impl Line {
     }
 }
 
-/// Connects.
+/// Connects. Who was let in once may be let in again, so an error is final only before that: a password that was replaced
+/// may not be in its file yet.
 pub(crate) async fn connect(config: &Config) -> Result<Conn, Trouble> {
-    match timeout(config.options.timeout, Conn::new(config.server.clone())).await {
-        Ok(connected) => connected.map_err(judge),
+    // Whether an error is the server's own.
+    let said = AtomicBool::new(false);
+    let connected = if config.known.load(Ordering::Relaxed) {
+        dial(config, &said).await.map_err(|trouble| match trouble {
+            Trouble::Broken(error) if error.retry_advice() == Retry::Never => {
+                Trouble::Broken(error.retry(Retry::Later))
+            }
+            trouble => trouble,
+        })
+    } else {
+        let limit = config.options.timeout;
+        let expected = probe::Protocol::MySql;
+        let first = First { expected, encrypted: false, hosts: config.hosts(), limit };
+        first.connect(dial(config, &said), |_| said.load(Ordering::Relaxed)).await
+    };
+    config.known.fetch_or(connected.is_ok(), Ordering::Relaxed);
+    connected
+}
+
+async fn dial(config: &Config, said: &AtomicBool) -> Result<Conn, Trouble> {
+    let server = config.server()?;
+    match timeout(config.options.timeout, Conn::new(server)).await {
+        Ok(connected) => connected.map_err(|error| {
+            said.store(matches!(error, mysql_async::Error::Server(_)), Ordering::Relaxed);
+            judge(error)
+        }),
         Err(_) => Err(Trouble::Broken(Error::new(Kind::Unavailable, "connecting took too long"))),
     }
 }

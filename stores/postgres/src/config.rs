@@ -1,11 +1,11 @@
 //! From a URL to a store.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_core::url::StoreUrl;
+use leasehold_core::url::{Authority, StoreUrl, percent_decode};
 use leasehold_core::{Error, Kind, Result};
+use leasehold_net::{Login, login};
 use leasehold_sql::tls::Tls;
 use leasehold_sql::{Options, options, tls};
 
@@ -14,6 +14,9 @@ const PARAMS: &[&str] = &["schema", "application_name", "target_session_attrs"];
 
 /// A connection that says nothing for so long is asked by the kernel whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// The server's port, if none is given.
+const PORT: u16 = 5432;
 
 /// The longest name of anything in PostgreSQL.
 const LONGEST_NAME: usize = 63;
@@ -28,7 +31,10 @@ const LONGEST_NAME: usize = 63;
 /// ```
 #[derive(Clone)]
 pub struct Config {
-    pub(crate) server: tokio_postgres::Config,
+    /// All but the password.
+    server: tokio_postgres::Config,
+    login: Login,
+    hosts: Vec<(String, u16)>,
     pub(crate) options: Options,
     pub(crate) schema: Option<String>,
     pub(crate) tls: Option<Tls>,
@@ -47,6 +53,7 @@ impl Config {
     /// - `create=no`: missing tables are an error;
     /// - `pool`: how many connections a session has for statements at most (4); it has one more to be told;
     /// - `timeout`: how long a statement may take (5s); `retention`: how long the last token of an idle lock is kept (24h);
+    /// - `user`, `password`, or `password-file`: the password is the first line of this file, which is read for every connection;
     /// - `sslmode=require`: encrypted, and the server must prove who it is, by a certificate of an authority that this system trusts or
     ///   that is in the file `ca`;
     /// - `application_name`, `target_session_attrs`: as in libpq.
@@ -58,10 +65,10 @@ impl Config {
         for key in ["application_name", "target_session_attrs"] {
             given.extend(url.take(key).map(|value| (key, value)));
         }
-        let place = url.rest.clone();
-        let known = [options::PARAMS, tls::PARAMS, PARAMS].concat();
-        url.finish(&known)?;
-        let mut server = server(&place)?;
+        let place = url.authority()?;
+        let login = Login::of(&place).with_params(&mut url, "")?;
+        url.finish(&[options::PARAMS, tls::PARAMS, login::PARAMS, PARAMS].concat())?;
+        let (mut server, hosts) = server(&place, &login)?;
         for (key, value) in &given {
             match (*key, value.as_str()) {
                 ("application_name", name) => drop(server.application_name(name)),
@@ -69,10 +76,9 @@ impl Config {
                 (_, "read-write") => {
                     server.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
                 }
-                (key, other) => {
-                    return Err(
-                        invalid(format!("{key}={other} is not known")).advice("write any or read-write")
-                    );
+                (key, _) => {
+                    return Err(invalid(format!("the {key} of the URL is not known"))
+                        .advice("write any or read-write"));
                 }
             }
         }
@@ -87,13 +93,27 @@ impl Config {
         shown.extend(schema.iter().map(|schema| ("schema", schema.clone())));
         shown.extend(tls.iter().flat_map(Tls::shown));
         shown.extend(given);
-        let shown = options::shown_url("postgres", &place, &shown);
-        Ok(Config { server, options, schema, tls, shown })
+        let shown = options::shown_url("postgres", &place, &login, &shown);
+        Ok(Config { server, login, hosts, options, schema, tls, shown })
     }
 
     /// The URL as it may be printed: no password in it.
     pub fn url(&self) -> String {
         self.shown.clone()
+    }
+
+    /// What the driver needs to know for a connection that is made now.
+    pub(crate) fn server(&self) -> Result<tokio_postgres::Config> {
+        let mut server = self.server.clone();
+        if let Some(password) = &self.login.password {
+            server.password(password.read()?.reveal());
+        }
+        Ok(server)
+    }
+
+    /// The servers, without those that are sockets of this host.
+    pub(crate) fn hosts(&self) -> &[(String, u16)] {
+        &self.hosts
     }
 
     /// The name of a table, as statements have it.
@@ -106,25 +126,28 @@ impl Config {
     }
 }
 
-/// Reads what says where the server is. What the parser complains of is not shown: there may be a password in it.
-fn server(place: &str) -> Result<tokio_postgres::Config> {
-    let bad = |what: &str| {
-        Err(invalid(what)
-            .advice("a PostgreSQL store is given as postgres://user:password@host:port/database"))
+/// Where the servers are, and who we are to them.
+fn server(place: &Authority, login: &Login) -> Result<(tokio_postgres::Config, Vec<(String, u16)>)> {
+    let mut server = tokio_postgres::Config::new();
+    let mut hosts = Vec::new();
+    for host in &place.hosts {
+        // A path in percent escapes is that of a socket of this host.
+        let (name, port) = (percent_decode(&host.name)?, host.port.unwrap_or(PORT));
+        server.host(&name).port(port);
+        if !name.starts_with('/') {
+            hosts.push((name, port));
+        }
+    }
+    let Some(user) = login.user.as_deref().filter(|user| !user.is_empty()) else {
+        return Err(invalid("the URL names no user")
+            .advice("a PostgreSQL store is given as postgres://user:password@host:port/database"));
     };
-    if !place.starts_with("//") {
-        return bad("the URL names no server");
+    server.user(user);
+    let database = percent_decode(&place.path)?;
+    if !database.is_empty() {
+        server.dbname(&database);
     }
-    let Ok(server) = tokio_postgres::Config::from_str(&format!("postgres:{place}")) else {
-        return bad("the URL can't be read");
-    };
-    if server.get_hosts().is_empty() {
-        return bad("the URL names no server");
-    }
-    if server.get_user().is_none_or(str::is_empty) {
-        return bad("the URL names no user");
-    }
-    Ok(server)
+    Ok((server, hosts))
 }
 
 /// The schema becomes part of statements, so it is plain.
@@ -134,7 +157,7 @@ fn checked_schema(text: String) -> Result<String> {
     if sane && !text.starts_with(|c: char| c.is_ascii_digit()) {
         return Ok(text);
     }
-    Err(invalid(format!("schema={text} is not a plain name")).advice("use a to z, 0 to 9 and _"))
+    Err(invalid("the schema of the URL is not a plain name").advice("use a to z, 0 to 9 and _"))
 }
 
 fn invalid(what: impl Into<String>) -> Error {
@@ -156,10 +179,16 @@ mod tests {
         let config =
             Config::parse("postgres://bob:p%40ss@h1:5433,h2/app?schema=ours&prefix=l_&timeout=1s").unwrap();
         assert_eq!(config.table("locks"), "ours.l_locks");
-        assert_eq!(config.server.get_password(), Some(&b"p@ss"[..]));
-        assert_eq!(config.server.get_hosts().len(), 2);
+        let server = config.server().unwrap();
+        assert_eq!(server.get_password(), Some(&b"p@ss"[..]));
+        assert_eq!((server.get_hosts().len(), server.get_ports()), (2, &[5433, 5432][..]));
+        assert_eq!((server.get_user(), server.get_dbname()), (Some("bob"), Some("app")));
         assert_eq!(config.url(), "postgres://bob:***@h1:5433,h2/app?timeout=1000ms&prefix=l_&schema=ours");
         assert!(!format!("{config:?}").contains("p%40ss"));
+        let local = Config::parse("postgres://bob@%2Frun%2Fpg/app").unwrap();
+        assert_eq!(local.url(), "postgres://bob@%2Frun%2Fpg/app");
+        assert!(local.hosts().is_empty());
+        assert!(matches!(local.server.get_hosts(), [tokio_postgres::config::Host::Unix(_)]));
     }
 
     #[test]

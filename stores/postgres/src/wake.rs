@@ -162,7 +162,8 @@ struct Line {
 impl Line {
     async fn open(wire: &Wire) -> Result<(Line, UnboundedReceiver<Notification>)> {
         let broken = |what: &str| Error::new(Kind::Unavailable, what);
-        let connecting = wire.config().server.connect(wire.connector().clone());
+        let server = wire.config().server()?;
+        let connecting = server.connect(wire.connector().clone());
         let (client, mut connection) = timeout(wire.timeout(), connecting)
             .await
             .map_err(|_| broken("connecting took too long"))?

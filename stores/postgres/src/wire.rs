@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Error, Kind, Result, Retry};
+use leasehold_net::probe::{First, Protocol};
 use leasehold_sql::usual::Outcome;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -17,7 +18,7 @@ use crate::line::{Line, Lone, Work};
 use crate::schema;
 use crate::sql::{Values, number};
 use crate::tls::Connector;
-use crate::trouble::{Trouble, judge, other_schema};
+use crate::trouble::{Trouble, is_read_only, judge, other_schema};
 use crate::usual::Call;
 
 /// How often a statement is tried again that others made the database roll back.
@@ -28,6 +29,8 @@ pub(crate) struct Wire {
     config: Arc<Config>,
     connector: Connector,
     lanes: Vec<Lane>,
+    /// Whether the server has let us in once.
+    known: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -74,7 +77,13 @@ impl Wire {
     pub(crate) fn new(config: Arc<Config>) -> Result<Arc<Wire>> {
         let connector = Connector::new(config.tls.as_ref())?;
         let lanes = (0..config.options.pool).map(|_| Lane::default()).collect();
-        Ok(Arc::new(Wire { config, connector, lanes, closed: AtomicBool::new(false) }))
+        Ok(Arc::new(Wire {
+            config,
+            connector,
+            lanes,
+            known: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        }))
     }
 
     pub(crate) fn config(&self) -> &Arc<Config> {
@@ -188,11 +197,40 @@ impl Wire {
         Ok(link.insert(made).line.clone())
     }
 
+    /// Connects. Who was let in once may be let in again, so an error is final only before that: a password that was
+    /// replaced may not be in its file yet.
     async fn connect(&self) -> Result<Link, Trouble> {
-        let connecting = self.config.server.connect(self.connector.clone());
+        // Whether an error is the server's own.
+        let said = AtomicBool::new(false);
+        let connected = if self.known.load(Ordering::Relaxed) {
+            self.dial(&said).await.map_err(|trouble| match trouble {
+                Trouble::Broken(error) if error.retry_advice() == Retry::Never => {
+                    Trouble::Broken(error.retry(Retry::Later))
+                }
+                trouble => trouble,
+            })
+        } else {
+            let first = First {
+                expected: Protocol::Postgres,
+                encrypted: false,
+                hosts: self.config.hosts(),
+                limit: self.timeout(),
+            };
+            first.connect(self.dial(&said), |_| said.load(Ordering::Relaxed)).await
+        };
+        self.known.fetch_or(connected.is_ok(), Ordering::Relaxed);
+        connected
+    }
+
+    async fn dial(&self, said: &AtomicBool) -> Result<Link, Trouble> {
+        let server = self.config.server()?;
+        let connecting = server.connect(self.connector.clone());
         let (client, connection) = match timeout(self.timeout(), connecting).await {
             Ok(Ok(connected)) => connected,
-            Ok(Err(error)) => return Err(judge(error)),
+            Ok(Err(error)) => {
+                said.store(error.code().is_some(), Ordering::Relaxed);
+                return Err(judge(error));
+            }
             Err(_) => return Err(Trouble::Broken(self.too_slow("connecting"))),
         };
         let task = tokio::spawn(async move {
@@ -222,11 +260,12 @@ impl Wire {
     }
 
     async fn check_tables(&self) -> Result<()> {
-        // It removes nothing, and fails where nothing can be written. Later that may be a failover; now it is how it was set up.
+        // It removes nothing, and fails where nothing can be written: how it was set up, or a failover.
         let may_write = format!("DELETE FROM {} WHERE session = ''", self.config.table("watch"));
         self.run(&may_write, &Values::default()).await.map_err(|error| match error.retry_advice() {
-            Retry::Later => Error::new(Kind::Refused, error.what())
-                .advice(error.advice_text().unwrap_or("connect to the primary")),
+            Retry::Later if is_read_only(&error) => Error::new(Kind::Refused, error.what())
+                .advice(error.advice_text().unwrap_or("connect to the primary"))
+                .retry(Retry::Later),
             _ => error,
         })?;
         let statement = format!("SELECT version FROM {}", self.config.table("schema"));

@@ -11,7 +11,7 @@ use leasehold_core::{Error, Kind, Result};
 
 pub(crate) use read::Place;
 pub use server::{Address, Server, Tls};
-use server::{escape, with_params};
+use server::{escape, password_file, with_params};
 
 /// How long one command may take. Long enough for a failover that is noticed quickly, short against a usual lease.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -91,7 +91,7 @@ impl Config {
 
     /// Reads a URL: see [`from_url`](Config::from_url).
     pub fn parse(url: &str) -> Result<Self> {
-        Config::from_url(read::split(url)?)
+        Config::from_url(StoreUrl::parse(url)?)
     }
 
     /// Reads a URL. Its forms:
@@ -104,10 +104,9 @@ impl Config {
     /// - `rediss://…`, `rediss+sentinel://…`, `rediss+cluster://…`: encrypted, with `?ca=PATH`, `?cert=PATH`, `?key=PATH`
     ///
     /// `user`, `password` and `password-file` can also be parameters: others on this host can see the arguments of a
-    /// program, but not what is in a file. The other parameters are `timeout`, `prefix`, `retention`, `replicas` and
+    /// program, but not what is in a file. The file is read for every connection, so a password can be replaced. The other parameters are `timeout`, `prefix`, `retention`, `replicas` and
     /// `replicas-timeout`: see the `with_…` method of that name.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
-        read::no_password_in_params(url.params.iter().map(|(key, _)| key.as_str()))?;
         let mut config = Config::at(read::place(&mut url)?);
         let mut known: Vec<&str> = PARAMS.iter().chain(read::SERVER_PARAMS).copied().collect();
         if matches!(config.place, Place::Sentinel { .. }) {
@@ -124,7 +123,7 @@ impl Config {
         }
         if let Some(text) = url.take("replicas") {
             config.replicas = text.parse().map_err(|_| {
-                Error::new(Kind::Invalid, format!("replicas={text} is not a number"))
+                Error::new(Kind::Invalid, "the replicas of the URL are not a number")
                     .advice("write 0, 1, 2, …")
             })?;
         }
@@ -147,7 +146,7 @@ impl Config {
         let prefix = prefix.into();
         // A hash tag in the prefix would put all locks of a cluster on one node.
         if prefix.contains(['{', '}', '\0', '\r', '\n']) || prefix.len() > 128 {
-            return Err(Error::new(Kind::Invalid, format!("the prefix {prefix:?} can't be used"))
+            return Err(Error::new(Kind::Invalid, "the prefix can't be used")
                 .advice("give up to 128 bytes of text without braces"));
         }
         self.prefix = prefix;
@@ -207,10 +206,33 @@ impl Config {
         matches!(self.place, Place::Cluster(_))
     }
 
+    /// The servers that are connected to first, without those that are sockets of this host.
+    pub(crate) fn hosts(&self) -> Vec<(String, u16)> {
+        let servers = match &self.place {
+            Place::One(server) => std::slice::from_ref(server),
+            Place::Sentinel { sentinels: servers, .. } | Place::Cluster(servers) => servers,
+        };
+        let host = |server: &Server| match &server.address {
+            Address::Tcp { host, port } => Some((host.clone(), *port)),
+            Address::Unix(_) => None,
+        };
+        servers.iter().filter_map(host).collect()
+    }
+
+    /// Whether connections are encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.like().tls.is_some()
+    }
+
     /// The URL as it may be printed: no password in it.
     pub fn url(&self) -> String {
         let default = Config::at(self.place.clone());
         let mut params = self.like().params();
+        if let Place::Sentinel { sentinels, .. } = &self.place {
+            let login = &sentinels[0].login;
+            params.extend(login.user.iter().map(|user| format!("sentinel-user={}", escape(user))));
+            params.extend(password_file(login, "sentinel-"));
+        }
         for (name, time, usual) in [
             ("timeout", self.timeout, default.timeout),
             ("retention", self.retention, default.retention),
@@ -327,7 +349,7 @@ mod tests {
             let login = config.like().login.clone();
             (
                 login.user.unwrap_or_default(),
-                login.password.map_or(String::new(), |word| word.reveal().to_owned()),
+                login.password.map_or(String::new(), |word| word.read().unwrap().reveal().to_owned()),
             )
         };
         let pair = |user: &str, word: &str| (user.to_owned(), word.to_owned());
@@ -358,7 +380,8 @@ mod tests {
         let config =
             Config::parse("redis+sentinel://bob:one@h/m?sentinel-user=ann&sentinel-password=two").unwrap();
         let Place::Sentinel { sentinels, server, .. } = &config.place else { panic!("{config:?}") };
-        let word = |server: &Server| server.login.password.clone().unwrap().reveal().to_owned();
+        let word =
+            |server: &Server| server.login.password.clone().unwrap().read().unwrap().reveal().to_owned();
         assert_eq!((word(server), word(&sentinels[0])), ("one".to_owned(), "two".to_owned()));
         assert_eq!(sentinels[0].login.user.as_deref(), Some("ann"));
     }

@@ -10,6 +10,7 @@
 //! - [`traits`]: what this store promises.
 //! - [`store`]: [`Redis`], the store.
 //! - `session`: one client's presence: each call is one script. `listing` finds locks in use, `watching` tells events.
+//! - `foreground`: connections on the runtimes of those who lock.
 //! - `together`: requests that are ready at the same moment share a call.
 //! - [`scripts`]: the Lua scripts (`scripts/*.lua`), put together.
 //! - `state`: how the state of a lock is written, and how answers are read.
@@ -23,6 +24,7 @@
 mod against_the_rule;
 pub mod config;
 pub mod doctor;
+mod foreground;
 pub mod keys;
 mod listing;
 pub mod scripts;

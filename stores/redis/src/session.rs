@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold_core::store::{
     Ask, Inbox, Joined, Leave, Left, News, Note, Pending, Presence, Renewal, Renewed, Session, Waiting,
 };
@@ -16,13 +17,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
 use crate::Redis;
+use crate::config::Server;
+use crate::foreground::Foreground;
 use crate::keys::Key;
 use crate::state::{self, Answer};
 use crate::together::{Outbox, Request};
 use crate::wake::{Tracked, Wake};
 use crate::watching::Watching;
 use crate::wire::link::closed;
-use crate::wire::{Call, Mark, Script, Slot, Wire};
+use crate::wire::{Call, Link, Mark, Script, Slot, Wire};
 
 /// How many locks one call of the renewal script carries, where one call may carry many: the server does nothing else
 /// meanwhile.
@@ -35,6 +38,7 @@ const POLL_WITHOUT_PUSHES: Duration = Duration::from_millis(200);
 pub(crate) struct RedisSession {
     desk: Arc<Desk>,
     runtime: Handle,
+    foreground: Foreground,
 }
 
 /// The session itself: it lives until the last of its tasks is done.
@@ -43,9 +47,11 @@ pub(crate) struct Desk {
     me: Presence,
     pub(crate) wire: Arc<Wire>,
     pub(crate) wake: Arc<Wake>,
-    pub(crate) watching: Watching,
+    pub(crate) watching: Arc<Watching>,
     pub(crate) outbox: Outbox,
-    closed: AtomicBool,
+    closed: Arc<AtomicBool>,
+    /// A connection of the runtime that `outbox` belongs to, tried before those of `wire`.
+    local: Option<Link>,
 }
 
 impl RedisSession {
@@ -60,13 +66,13 @@ impl RedisSession {
         let wire = Wire::open(store.config.clone(), me.id, wake.clone()).await?;
         wake.hears(&wire);
         let runtime = Handle::current();
-        let (watching, closed) = (Watching::default(), AtomicBool::new(false));
         let outbox = Outbox::new(runtime.clone());
-        let desk = Arc::new(Desk { store, me, wire, wake, watching, outbox, closed });
+        let (watching, closed) = Default::default();
+        let desk = Arc::new(Desk { store, me, wire, wake, watching, outbox, closed, local: None });
         if must_prove {
             tokio::spawn(prove(Arc::downgrade(&desk), grants));
         }
-        Ok(Arc::new(RedisSession { desk, runtime }))
+        Ok(Arc::new(RedisSession { desk, runtime, foreground: Foreground::default() }))
     }
 }
 
@@ -80,6 +86,39 @@ impl Drop for RedisSession {
 }
 
 impl Desk {
+    /// The same session for the tasks of the current runtime, with a connection that lives there.
+    pub(crate) fn on_this_runtime(&self, runtime: Handle, server: &Server) -> Self {
+        Desk {
+            store: self.store.clone(),
+            me: self.me.clone(),
+            wire: self.wire.clone(),
+            wake: self.wake.clone(),
+            watching: self.watching.clone(),
+            outbox: Outbox::new(runtime),
+            closed: self.closed.clone(),
+            local: Some(Link::open(server.clone(), self.store.config.timeout())),
+        }
+    }
+
+    /// Whether its runtime is still there.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.local.as_ref().is_none_or(Link::is_alive)
+    }
+
+    /// Sends a claim or a release: by the connection of this runtime if there is one, else by those of the background thread.
+    pub(crate) async fn run_marked(&self, call: Call) -> Result<(Value, Mark)> {
+        if let Some(link) = &self.local {
+            match link.quick(&call).await {
+                // Which connection it came by matters only where replicas do, and then there is none of this kind.
+                Some(Ok(Ok(answer))) => return Ok((answer.value, Mark::default())),
+                Some(Err(error)) => return Err(error),
+                // Refused without effect, or not sent.
+                Some(Ok(Err(_))) | None => {}
+            }
+        }
+        self.wire.run_marked(call).await
+    }
+
     /// A call of a script on one lock.
     ///
     /// In a cluster all keys of the lock are declared: while its slot moves they may be on two nodes, and the server lets
@@ -350,6 +389,16 @@ impl Session for RedisSession {
         Box::pin(async move { self.desk.ask(ask).await })
     }
 
+    fn join_here(&self, ask: &Ask) -> Option<Pending<Joined>> {
+        let (desk, ask) = (self.foreground.desk(&self.desk, &self.runtime)?, ask.clone());
+        Some(Box::pin(async move { desk.ask(ask).await }))
+    }
+
+    fn leave_here(&self, leave: &Leave) -> Option<Pending<Left>> {
+        let (desk, leave) = (self.foreground.desk(&self.desk, &self.runtime)?, leave.clone());
+        Some(Box::pin(async move { desk.go(&leave).await }))
+    }
+
     fn renew(self: Arc<Self>, batch: Vec<Renewal>) -> Pending<Vec<Result<Renewed>>> {
         Box::pin(async move { Ok(self.desk.renew_all(batch).await) })
     }
@@ -396,7 +445,12 @@ impl Session for RedisSession {
     }
 
     fn close(self: Arc<Self>) -> Pending<()> {
-        Box::pin(async move { self.desk.say_goodbye().await })
+        Box::pin(async move {
+            let foreground = self.foreground.take();
+            let settled = foreground.iter().map(|desk| desk.outbox.settled());
+            let _ = timeout(self.desk.store.config.timeout(), join_all(settled)).await;
+            self.desk.say_goodbye().await
+        })
     }
 }
 

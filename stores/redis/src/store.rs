@@ -1,6 +1,7 @@
 //! The store: what it is configured with, and the scripts for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::doctor::Finding;
 use leasehold_core::store::{Inbox, Pending, Presence, Session, Store};
@@ -73,6 +74,10 @@ impl Store for Redis {
 
     fn url(&self) -> String {
         self.config.url()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.config.timeout()
     }
 
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>> {

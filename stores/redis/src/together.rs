@@ -249,7 +249,7 @@ impl Desk {
     /// their time. Once it was polled it goes out, even if it is dropped.
     pub(crate) async fn send(self: &Arc<Self>, key: Key, request: Request) -> Answer {
         if self.store.config.is_cluster() || !request.is_plain() {
-            return self.wire.run_marked(self.lone_call(&request, &key)).await;
+            return self.run_marked(self.lone_call(&request, &key)).await;
         }
         match self.put_down(request, key) {
             Way::Together(answered) => answered.await.unwrap_or_else(|_| {
@@ -257,7 +257,7 @@ impl Desk {
             }),
             Way::Alone(request, key) => {
                 let _counted = Alone(&self.outbox);
-                self.wire.run_marked(self.lone_call(&request, &key)).await
+                self.run_marked(self.lone_call(&request, &key)).await
             }
         }
     }
@@ -287,7 +287,7 @@ impl Desk {
         if sent.len() == 1 {
             return self.carry_alone(sent).await;
         }
-        let answer = self.wire.run_marked(self.call_of_many(&sent)).await;
+        let answer = self.run_marked(self.call_of_many(&sent)).await;
         // Usually they come together. Nobody loses by it: those before would run first anyway.
         for _ in 0..before * TURNS {
             tokio::task::yield_now().await;
@@ -306,7 +306,7 @@ impl Desk {
 
     async fn carry_alone(&self, sent: Vec<Sent>) {
         let each = sent.into_iter().map(|sent| async {
-            let answer = self.wire.run_marked(self.lone_call(&sent.request, &sent.key)).await;
+            let answer = self.run_marked(self.lone_call(&sent.request, &sent.key)).await;
             sent.answers(answer);
         });
         join_all(each).await;

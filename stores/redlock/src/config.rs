@@ -123,7 +123,7 @@ impl Config {
                 "now" => FirstUse::Now,
                 "wait" => FirstUse::Wait,
                 _ => {
-                    let what = format!("first-use={text} is neither now nor wait");
+                    let what = "the first-use of the URL is neither now nor wait";
                     return Err(
                         Error::new(Kind::Invalid, what).advice("write first-use=wait, or leave it away")
                     );
@@ -250,7 +250,7 @@ fn same_login(url: &mut StoreUrl) -> Result<Vec<Server>> {
     let mut left = Vec::new();
     let servers = hosts.split(',').map(|host| {
         let rest = format!("//{login}{at}{host}/{db}");
-        let mut one = StoreUrl { scheme: scheme.to_owned(), rest, params: url.params.clone() };
+        let mut one = url.with_place(scheme, rest);
         let server = Server::take_from(&mut one)?;
         left = one.params;
         Ok(server)

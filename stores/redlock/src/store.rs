@@ -138,6 +138,10 @@ impl Store for Redlock {
         self.config.url()
     }
 
+    fn timeout(&self) -> Duration {
+        self.config.timeout()
+    }
+
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>> {
         Box::pin(async move { Ok(RedlockSession::open(self, me, inbox).await? as Arc<dyn Session>) })
     }

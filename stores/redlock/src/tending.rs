@@ -5,10 +5,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use leasehold_core::{Error, Kind, Result};
+use leasehold_core::{Error, Kind, Result, Retry};
 use tokio::sync::Notify;
 
 use crate::config::FirstUse;
@@ -26,12 +26,17 @@ const SOON: Duration = Duration::from_millis(250);
 /// How often we look if nothing seems to be wrong: a node may have been emptied while nobody used it.
 const PATROL: Duration = Duration::from_secs(30);
 
+/// For how long nodes without a trace are left alone while others don't answer: perhaps the servers of a new set are just starting.
+const STARTING: Duration = Duration::from_secs(5);
+
 /// Numbers of sets are exact in Lua.
 const NUMBERS: u64 = 1 << 52;
 
 #[derive(Default)]
 pub(crate) struct Tender {
     wake: Notify,
+    /// When this session looked for the first time.
+    first_look: OnceLock<Instant>,
     /// One look at a time.
     turn: tokio::sync::Mutex<()>,
     /// This session has seen the set in use.
@@ -51,6 +56,8 @@ pub(crate) struct Outlook {
     pub(crate) open: usize,
     /// Those that did not answer.
     pub(crate) silent: Vec<Reason>,
+    /// How many of them never will: they refuse us.
+    pub(crate) hopeless: usize,
     /// When to look again.
     pub(crate) again: Duration,
 }
@@ -94,7 +101,9 @@ impl Desk {
                 break;
             }
             if self.quorum.nodes - outlook.silent.len() < self.quorum.need {
-                return Err(self.no_quorum(self.quorum.nodes - outlook.silent.len(), &outlook.silent));
+                let error = self.no_quorum(self.quorum.nodes - outlook.silent.len(), &outlook.silent);
+                let never = self.quorum.nodes - outlook.hopeless < self.quorum.need;
+                return Err(if never { error.retry(Retry::Never) } else { error });
             }
             if outlook.again > SOON {
                 break;
@@ -110,12 +119,13 @@ impl Desk {
     pub(crate) async fn tend(&self) -> Outlook {
         let _turn = self.tender.turn.lock().await;
         let looks = join_all(self.nodes.iter().map(|node| node.stand("look", &[]))).await;
-        let mut silent = Vec::new();
+        let (mut silent, mut hopeless) = (Vec::new(), 0);
         let mut stands: Vec<Option<Stand>> = Vec::new();
         for (n, look) in looks.into_iter().enumerate() {
             stands.push(match look {
                 Ok(stand) => Some(stand),
                 Err(e) => {
+                    hopeless += usize::from(e.retry_advice() == Retry::Never);
                     silent.push((n, brief(&e)));
                     None
                 }
@@ -134,7 +144,11 @@ impl Desk {
                 self.found(&mut stands).await;
                 again = SOON;
             } else {
+                let may_start = self.may_be_starting(&reports, known);
                 for (n, step) in tend(self.quorum, &reports, known).into_iter().enumerate() {
+                    if may_start && matches!(step, Step::Quarantine(_)) {
+                        continue;
+                    }
                     if let Some(stand) = self.carry_out(n, step).await {
                         stands[n] = Some(stand);
                     }
@@ -157,7 +171,19 @@ impl Desk {
             self.tender.in_use.store(true, Ordering::Relaxed);
         }
         *lock(&self.tender.seen) = stands;
-        Outlook { open, silent, again }
+        Outlook { open, silent, hopeless, again }
+    }
+
+    /// Whether this may be a new set whose servers are starting one after the other: none that answers has a trace of use, and this
+    /// session has not waited for the others yet. Nodes that don't count need no hurry.
+    fn may_be_starting(&self, reports: &[Option<Report>], known: Known) -> bool {
+        let first_look = *self.tender.first_look.get_or_init(Instant::now);
+        let unused = |r: &Report| matches!(r.standing, Standing::Blank | Standing::New);
+        !known.in_use
+            && known.trust_blank
+            && reports.iter().any(Option::is_none)
+            && reports.iter().flatten().all(unused)
+            && first_look.elapsed() < STARTING
     }
 
     /// The longest lease that was ever granted, if this session knows the set; else the longest that may be asked for.

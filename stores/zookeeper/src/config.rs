@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::url::{StoreUrl, duration, percent_decode};
 use leasehold_core::{Error, Kind, Result};
+use leasehold_net::Password;
 
 /// ZooKeeper's port, if none is given.
 const PORT: u16 = 2181;
@@ -12,8 +13,8 @@ const PORT: u16 = 2181;
 /// How long one request may take. Long enough for an election that is quick, short against a usual lease.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a session outlives its client. The server may give another time: it has bounds of its own.
-const SESSION: Duration = Duration::from_secs(10);
+/// How long a session outlives its client: as long as a lease of the other stores. A server with the usual bounds gives up to 40 s.
+const SESSION: Duration = Duration::from_secs(30);
 
 /// The node that all locks are in.
 const ROOT: &str = "leasehold";
@@ -60,7 +61,7 @@ pub enum Acl {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Login {
     pub(crate) user: String,
-    pub(crate) password: String,
+    pub(crate) password: Password,
     pub(crate) scheme: Scheme,
 }
 
@@ -103,34 +104,20 @@ impl Config {
 
     /// Reads a URL: see [`from_url`](Config::from_url).
     pub fn parse(url: &str) -> Result<Self> {
-        // What does not split could be a password, so the error does not show it.
-        let split =
-            StoreUrl::parse(url).map_err(|e| match url.contains('@') || url.contains("password") {
-                true => bad("the URL can't be read", "write a %, ? or & in a password as %25, %3F or %26"),
-                false => e,
-            })?;
-        Config::from_url(split)
+        Config::from_url(StoreUrl::parse(url)?)
     }
 
     /// Reads a URL: `zookeeper://[user:password@]host[:port],host…[/chroot]`, or `zk://…`; `zookeeper+tls://…` and
     /// `zk+tls://…` encrypt, with `?ca=PATH`, `?cert=PATH` and `?key=PATH`.
     ///
     /// `user`, `password` and `password-file` can also be parameters: others on this host can see the arguments of a
-    /// program, but not what is in a file. `auth=digest` (the usual) or `auth=sasl` says how they are shown. The other
+    /// program, but not what is in a file. The file is read for every session. `auth=digest` (the usual) or `auth=sasl` says how they are shown. The other
     /// parameters are `session`, `timeout`, `root` and `acl`: see the `with_…` method of that name.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
-        if url.params.iter().any(|(key, _)| key.contains('@')) {
-            return Err(bad("the URL has a question mark before its host", "write a ? in a password as %3F"));
-        }
-        let rest = url.rest.strip_prefix("//").unwrap_or(&url.rest).to_owned();
-        let (login, rest) = match rest.rsplit_once('@') {
-            Some((login, rest)) => (Some(login), rest),
-            None => (None, rest.as_str()),
-        };
-        let (hosts, chroot) = rest.split_once('/').unwrap_or((rest, ""));
-        let hosts: Result<Vec<_>> = hosts.split(',').filter(|host| !host.is_empty()).map(address).collect();
-        let mut config = Config::new(hosts?)?.with_chroot(chroot)?;
-        config.login = read_login(login, &mut url)?;
+        let place = url.authority()?;
+        let hosts = place.hosts.iter().map(|host| (host.name.clone(), host.port.unwrap_or(PORT)));
+        let mut config = Config::new(hosts)?.with_chroot(&place.path)?;
+        config.login = read_login(leasehold_net::Login::of(&place), &mut url)?;
         if url.scheme.ends_with("+tls") {
             config.tls = Some(read_tls(&mut url)?);
         }
@@ -147,8 +134,8 @@ impl Config {
             None | Some("open") => {}
             Some("creator") => config = config.with_acl(Acl::Creator),
             Some("creator-read") => config = config.with_acl(Acl::CreatorAndReaders),
-            Some(other) => {
-                return Err(bad(format!("acl={other} is not known"), "write open, creator or creator-read"));
+            Some(_) => {
+                return Err(bad("the acl of the URL is not known", "write open, creator or creator-read"));
             }
         }
         if config.acl != Acl::Open && config.login.is_none() {
@@ -165,13 +152,13 @@ impl Config {
     pub fn with_chroot(mut self, chroot: &str) -> Result<Self> {
         let chroot = percent_decode(chroot.trim_matches('/'))?;
         if chroot.split('/').any(|part| !chroot.is_empty() && !is_node(part)) {
-            return Err(bad(format!("{chroot:?} is not a path of nodes"), "write zookeeper://host/a/b"));
+            return Err(bad("what follows the host is not a path of nodes", "write zookeeper://host/a/b"));
         }
         self.chroot = chroot;
         Ok(self)
     }
 
-    /// How long a session outlives its client: after this time (10 s if it is not set) what a crashed client held goes to
+    /// How long a session outlives its client: after this time (30 s if it is not set) what a crashed client held goes to
     /// others. The server has bounds for it.
     pub fn with_session(mut self, session: Duration) -> Self {
         self.session = session;
@@ -188,10 +175,7 @@ impl Config {
     pub fn with_root(mut self, root: impl Into<String>) -> Result<Self> {
         self.root = root.into();
         if !is_node(&self.root) || self.root == "zookeeper" {
-            return Err(bad(
-                format!("root={} is not the name of a node", self.root),
-                "write a plain name, as in root=locks",
-            ));
+            return Err(bad("the root is not the name of a node", "write a plain name, as in root=locks"));
         }
         Ok(self)
     }
@@ -250,17 +234,32 @@ impl Config {
 
     /// As ZooKeeper's clients write it.
     pub(crate) fn connect_string(&self) -> String {
+        self.with_chroot_at_end(self.addresses())
+    }
+
+    /// The same with so many copies of all addresses.
+    pub(crate) fn connect_string_times(&self, copies: usize) -> String {
+        self.with_chroot_at_end(vec![self.addresses(); copies].join(","))
+    }
+
+    fn with_chroot_at_end(&self, addresses: String) -> String {
         match self.chroot.as_str() {
-            "" => self.addresses(),
-            chroot => format!("{}/{chroot}", self.addresses()),
+            "" => addresses,
+            chroot => format!("{addresses}/{chroot}"),
         }
     }
 
     /// The URL as it may be printed: no password in it.
     pub fn url(&self) -> String {
         let tls = if self.tls.is_some() { "+tls" } else { "" };
-        let login = self.login.as_ref().map_or(String::new(), |login| format!("{}:***@", login.user));
+        let login = self.login.as_ref().map_or(String::new(), |login| match &login.password {
+            Password::Given(_) => format!("{}:***@", escape(&login.user)),
+            Password::File(_) => format!("{}@", escape(&login.user)),
+        });
         let mut params = Vec::new();
+        if let Some(Password::File(path)) = self.login.as_ref().map(|login| &login.password) {
+            params.push(format!("password-file={}", escape(&path.to_string_lossy())));
+        }
         let time = |d: Duration| match d.subsec_millis() {
             0 => format!("{}s", d.as_secs()),
             _ => format!("{}ms", d.as_millis()),
@@ -300,33 +299,24 @@ fn bad(what: impl Into<String>, advice: &str) -> Error {
 fn positive(key: &str, text: &str) -> Result<Duration> {
     let time = duration(key, text)?;
     if time.is_zero() {
-        return Err(bad(format!("{key}={text} is no time at all"), "write 500ms, 10s or 2m"));
+        return Err(bad(format!("the {key} of the URL is no time at all"), "write 500ms, 10s or 2m"));
     }
     // The protocol has 31 bits of milliseconds for it.
     if time > Duration::from_secs(24 * 3600) {
-        return Err(bad(format!("{key}={text} is longer than a day"), "write 500ms, 10s or 2m"));
+        return Err(bad(format!("the {key} of the URL is longer than a day"), "write 500ms, 10s or 2m"));
     }
     Ok(time)
 }
 
-/// `host`, `host:port`, `[v6]:port`.
-fn address(text: &str) -> Result<(String, u16)> {
-    let wrong =
-        || bad(format!("{text:?} is not the address of a server"), "write host:port or [v6-address]:port");
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
-            (host, port.strip_prefix(':').or(port.is_empty().then_some("")).ok_or_else(wrong)?)
+/// Escapes what would end a part of a URL.
+fn escape(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        match c {
+            '%' | '?' | '&' | '#' | '@' | ':' | '/' | ' ' => out.push_str(&format!("%{:02X}", c as u32)),
+            c => out.push(c),
         }
-        None => text.split_once(':').unwrap_or((text, "")),
-    };
-    let sane = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
-    if host.is_empty() || !host.chars().all(sane) {
-        return Err(wrong());
-    }
-    let port =
-        if port.is_empty() { PORT } else { port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)? };
-    Ok((host.to_owned(), port))
+        out
+    })
 }
 
 fn shown(host: &str, port: u16) -> String {
@@ -338,28 +328,14 @@ fn is_node(text: &str) -> bool {
     !text.is_empty() && !matches!(text, "." | "..") && text.chars().all(sane)
 }
 
-fn read_login(inline: Option<&str>, url: &mut StoreUrl) -> Result<Option<Login>> {
-    let (mut user, mut password) = (None, None);
-    if let Some(text) = inline {
-        let (name, secret) = text.split_once(':').map_or((text, None), |(name, secret)| (name, Some(secret)));
-        user = Some(percent_decode(name)?);
-        password = secret.map(percent_decode).transpose()?;
-    }
-    user = url.take("user").or(user);
-    password = url.take("password").or(password);
-    if let Some(path) = url.take("password-file") {
-        let read = std::fs::read_to_string(&path);
-        let text = read.map_err(|e| {
-            bad(format!("the password file {path} can't be read"), "check its path and its rights").because(e)
-        })?;
-        password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
-    }
+fn read_login(inline: leasehold_net::Login, url: &mut StoreUrl) -> Result<Option<Login>> {
+    let given = inline.with_params(url, "")?;
     let scheme = match url.take("auth").as_deref() {
         None | Some("digest") => Scheme::Digest,
         Some("sasl") => Scheme::Sasl,
-        Some(other) => return Err(bad(format!("auth={other} is not known"), "write digest or sasl")),
+        Some(_) => return Err(bad("the auth of the URL is not known", "write digest or sasl")),
     };
-    match (user, password) {
+    match (given.user, given.password) {
         (None, None) if scheme == Scheme::Sasl => {
             Err(bad("auth=sasl needs a user", "write zookeeper://user:password@host"))
         }

@@ -434,7 +434,7 @@ impl Desk {
         });
         let Some(due) = ends else { return Err(later("the entry left meanwhile")) };
         book.set_due(id, due);
-        let grant = book.get(id).map(|entry| entry.grant(asked, contended, None));
+        let grant = book.change(id, |entry| entry.grant(asked, contended, None));
         drop(book);
         self.look_by(due);
         grant.unwrap_or_else(|| Err(later("the entry left meanwhile")))
@@ -582,20 +582,31 @@ impl Entry {
     }
 
     /// What the entry was granted, for a client that counts from `asked`. `tokens`: a part of its block.
-    pub(crate) fn grant(&self, asked: Tick, contended: bool, tokens: Option<TokenBlock>) -> Result<Grant> {
+    pub(crate) fn grant(
+        &mut self,
+        asked: Tick,
+        contended: bool,
+        tokens: Option<TokenBlock>,
+    ) -> Result<Grant> {
         let (Stage::Held { seat, requested }, Some(life)) = (&self.stage, &self.life) else {
             return Err(later("the entry does not hold any more"));
         };
         // Its node ends with the ZooKeeper session, if that is sooner than the lease.
         let alive = life.alive_until();
+        let renew_after = (self.lease.length() / 3).min(life.renewal());
         let term = match self.lease {
             Lease::Fixed(_) if self.ends <= alive => Term::Until(self.ends),
-            Lease::Fixed(_) => Term::For(alive.since(asked)),
-            Lease::Kept(d) => Term::For(d.min(alive.since(asked))),
+            Lease::Fixed(_) => Term::Session { until: alive, renew_at: asked + renew_after, ends: self.ends },
+            Lease::Kept(_) => Term::Session {
+                until: alive.min(self.ends),
+                renew_at: asked + renew_after,
+                ends: Tick::NEVER,
+            },
         };
-        if term == Term::For(std::time::Duration::ZERO) {
+        if alive <= asked {
             return Err(Error::new(Kind::Unavailable, "the ZooKeeper session may have ended"));
         }
+        self.told = alive.min(self.ends);
         let tokens = match tokens {
             Some(tokens) => tokens,
             None => state::tokens(seat.czxid)?,

@@ -17,7 +17,7 @@
 //! - `wake`: how an entry that waits, or holds, learns what concerns it: one task with its watches.
 //! - `looking`: inspection, lists, revocation, requests. `watching`: events.
 //! - `link`: one ZooKeeper session after the other. `nodelay`: its requests leave at once. `together`: those of
-//!   many tasks in one. `trouble`: what its errors mean for locks.
+//!   many tasks in one. `trouble`: what its errors mean for locks. `reach`: why a server can't be reached.
 //! - `doctor`: what the store can find out about its servers.
 #![forbid(unsafe_code)]
 
@@ -30,6 +30,7 @@ mod link;
 mod looking;
 mod nodelay;
 pub mod path;
+mod reach;
 mod renewing;
 mod session;
 mod state;

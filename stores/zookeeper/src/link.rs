@@ -12,15 +12,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Clock, Error, Kind, Result, Retry, Tick};
-use tokio::sync::watch;
+use leasehold_core::{Backoff, Clock, Error, Kind, Result, Retry, Tick};
+use leasehold_net::probe::{First, Protocol};
+use tokio::sync::{Notify, watch};
 use zookeeper_client as zk;
 use zookeeper_client::SessionState;
 
 use crate::config::Scheme;
 use crate::together::Together;
-use crate::trouble::{later, trouble};
-use crate::{Config, nodelay};
+use crate::trouble::{later, no_entry, trouble};
+use crate::{Config, nodelay, reach};
 
 /// The way to the servers.
 pub(crate) struct Link {
@@ -54,6 +55,9 @@ pub(crate) struct Life {
 /// After a reconnect the client crate sends all watches anew. Beyond 128 KiB it does so in two requests, takes the second
 /// answer for a mistake, and never gets past it until the session has expired.
 const WATCHED: usize = 120 * 1024;
+
+/// The pauses between tries to begin a new session.
+const NEXT_SESSION: Backoff = Backoff { first: Duration::from_millis(20), most: Duration::from_secs(2) };
 
 /// The right to watch a node. Dropping it gives the room back.
 pub(crate) struct Room {
@@ -90,7 +94,12 @@ impl Life {
 
     /// How old the last sign of life may be before there should be another.
     pub(crate) fn patrol(&self) -> Duration {
-        self.timeout / 6
+        self.timeout / 20
+    }
+
+    /// How often an entry is told until when its session is certain.
+    pub(crate) fn renewal(&self) -> Duration {
+        self.timeout / 12
     }
 
     /// Room for a watch. `None` if there is none left.
@@ -108,10 +117,15 @@ impl Life {
 }
 
 impl Link {
-    /// Connects for the first time. Fails if no server lets us in.
-    pub(crate) async fn open(config: Arc<Config>) -> Result<Link> {
+    /// Connects for the first time. Fails if no server lets us in. After a failure (`again`) the servers are asked first how they
+    /// stand: the client crate would try each of them many times.
+    pub(crate) async fn open(config: Arc<Config>, again: bool) -> Result<Link> {
         let clock = Clock::system();
-        let life = connect(&config, &clock).await?;
+        let limit = config.session().max(config.timeout());
+        let encrypted = config.tls().is_some();
+        let first = First { expected: Protocol::ZooKeeper, encrypted, hosts: config.hosts(), limit };
+        let refused = |error: &Error| error.kind() == Kind::Refused;
+        let life = first.connect(connect_again(&config, &clock, again), refused).await?;
         Ok(Link { config, clock, life: watch::Sender::new(Some(Arc::new(life))), why: Mutex::default() })
     }
 
@@ -175,8 +189,8 @@ impl Link {
         }
     }
 
-    /// Follows a session until it has ended.
-    pub(crate) async fn until_ended(&self, life: &Life) {
+    /// Follows a session until it has ended. `up`: told when it is connected again.
+    pub(crate) async fn until_ended(&self, life: &Life, up: &Notify) {
         let mut states = life.states();
         loop {
             if life.client.state().is_terminated() {
@@ -187,6 +201,7 @@ impl Link {
                 tokio::time::timeout(Duration::from_secs(1), states.changed()).await
             {
                 nodelay::ask_for(self.config.hosts());
+                up.notify_one();
             }
             self.life.send_modify(|_| {});
         }
@@ -199,9 +214,8 @@ impl Link {
 
     /// Begins a new session, and tries for as long as it takes.
     pub(crate) async fn begin_again(&self) {
-        let mut pause = Duration::from_millis(20);
-        loop {
-            match connect(&self.config, &self.clock).await {
+        for tries in 0.. {
+            match connect_again(&self.config, &self.clock, tries > 0).await {
                 Ok(life) => {
                     *self.why.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     self.life.send_replace(Some(Arc::new(life)));
@@ -209,14 +223,14 @@ impl Link {
                 }
                 Err(error) => {
                     tracing::debug!(target: "leasehold", %error, "no new ZooKeeper session yet");
-                    // Nothing was sent for whoever waits for it.
-                    let why =
-                        if error.kind() == Kind::Unavailable { error.retry(Retry::Later) } else { error };
+                    // Nothing was sent for whoever waits for it; and who was let in once may be let in again, when a new
+                    // password is in its file.
+                    let why = error.retry(Retry::Later);
                     *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
                 }
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(2));
+            // The last digits of the clock are as good as random.
+            tokio::time::sleep(NEXT_SESSION.pause(tries, self.clock.now().0 as u32)).await;
         }
     }
 
@@ -230,6 +244,41 @@ pub(crate) fn closed() -> Error {
     Error::new(Kind::Refused, "the session is closed").advice("connect again to lock again")
 }
 
+/// Begins a session, if no server says that it would be in vain.
+async fn connect_again(config: &Config, clock: &Clock, again: bool) -> Result<Life> {
+    if again && let Some(why) = reach::in_the_way(&reach::look(config).await) {
+        return Err(unreachable(config, why));
+    }
+    connect(config, clock).await
+}
+
+/// After how long of silence a connection is given up, and how long a new one may take. Where there are other servers, a session must
+/// outlive as many of them as there are copies of an address, if the one that is silent is chosen again and again; where there is
+/// but one, that it collects its garbage for a while is no reason to leave it.
+fn silence(session: Duration, servers: usize) -> Duration {
+    let wanted = match servers {
+        0 | 1 => (session / 10).clamp(Duration::from_secs(2), Duration::from_secs(6)),
+        _ => (session / 15).clamp(Duration::from_secs(1), Duration::from_secs(2)),
+    };
+    wanted.min(session * 2 / 5)
+}
+
+/// How often each address is given to the client crate.
+///
+/// It tries all addresses of its list at once, then again after pauses that are twice as long in each round, up to the length of the
+/// session: after an outage it would sleep for as long again, and a lock would be lost that the server still has. Within a round the
+/// pauses are short: with the number of addresses they grow by 50 ms from one to the next. So the list is long enough that its
+/// second round covers half a session.
+fn copies(session: Duration, servers: usize) -> usize {
+    let covered = |addresses: u64| 100 * addresses.min(10) + 25 * addresses * (addresses - 1);
+    let half = u64::try_from(session.as_millis() / 2).unwrap_or(u64::MAX);
+    let addresses = (1..MOST_ADDRESSES).find(|n| covered(*n) >= half).unwrap_or(MOST_ADDRESSES);
+    usize::try_from(addresses).unwrap_or(1).div_ceil(servers.max(1))
+}
+
+/// Enough for sessions of a minute and a half.
+const MOST_ADDRESSES: u64 = 42;
+
 /// Begins a session.
 pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Life> {
     connect_for(config, config.session(), clock).await
@@ -237,21 +286,27 @@ pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Life> {
 
 /// Begins a session of this length.
 pub(crate) async fn connect_for(config: &Config, session: Duration, clock: &Clock) -> Result<Life> {
-    let mut connector = zk::Client::connector().with_session_timeout(session).with_fail_eagerly();
+    let servers = config.hosts().len();
+    let silence = silence(session, servers);
+    let mut connector = zk::Client::connector()
+        .with_session_timeout(session)
+        .with_connection_timeout(silence)
+        .with_fail_eagerly();
     if let Some(login) = config.login() {
+        let password = login.password.read()?;
         connector = match login.scheme {
             Scheme::Digest => {
-                connector.with_auth("digest", format!("{}:{}", login.user, login.password).as_bytes())
+                connector.with_auth("digest", format!("{}:{}", login.user, password.reveal()).as_bytes())
             }
             Scheme::Sasl => {
-                let options = zk::SaslOptions::digest_md5(login.user.clone(), login.password.clone());
+                let options = zk::SaslOptions::digest_md5(login.user.clone(), password.reveal().to_owned());
                 connector.with_sasl(options)
             }
         };
     }
     let sent = clock.now();
-    let most = config.session().max(config.timeout());
-    let connecting = dial(config, connector, config.connect_string());
+    let most = silence * u32::try_from(servers).unwrap_or(u32::MAX) + config.timeout();
+    let connecting = dial(config, connector, config.connect_string_times(copies(session, servers)));
     let client = match tokio::time::timeout(most, connecting).await {
         Ok(Ok(client)) => client,
         Ok(Err(error)) => return Err(cant_connect(config, error).await),
@@ -327,28 +382,56 @@ async fn cant_connect(config: &Config, error: Trouble) -> Error {
     match error {
         #[cfg(feature = "tls")]
         Trouble::Other(error) => error,
-        Trouble::Client(error @ (zk::Error::AuthFailed | zk::Error::BadArguments(_))) => trouble(&error),
-        // The crate does not say why, and the most frequent reason can be found out.
-        Trouble::Client(_) => match nobody_knows(config).await {
-            Some(cause) => unreachable(config, cause),
-            None => unreachable(config, "none of them let us in".into()),
-        },
+        Trouble::Client(zk::Error::AuthFailed) => no_entry(),
+        Trouble::Client(error @ zk::Error::BadArguments(_)) => trouble(&error),
+        // The crate does not say why.
+        Trouble::Client(_) => unreachable(config, reach::in_words(&reach::look(config).await)),
     }
 }
 
 fn unreachable(config: &Config, why: String) -> Error {
-    let what = format!("no server of {} can be reached: {why}", config.addresses());
+    let what = match config.hosts() {
+        [_] => format!("the server can't be reached: {why}"),
+        _ => format!("no server of {} can be reached: {why}", config.addresses()),
+    };
     later(what).advice("check the addresses, and whether the servers run and have a quorum")
 }
 
-/// What the system says if it can't find the address of any server.
-async fn nobody_knows(config: &Config) -> Option<String> {
-    let mut last = None;
-    for (host, port) in config.hosts() {
-        match tokio::net::lookup_host((host.as_str(), *port)).await {
-            Ok(_) => return None,
-            Err(error) => last = Some(format!("the address of {host} is not known ({error})")),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_of_half_a_session_is_over_within_a_round_of_tries() {
+        for (session, servers, wanted) in [
+            (30_000, 1, 25),
+            (30_000, 3, 9),
+            (30_000, 5, 5),
+            (10_000, 1, 14),
+            (1_500, 1, 5),
+            (1, 1, 1),
+            (86_400_000, 3, 14),
+        ] {
+            assert_eq!(copies(Duration::from_millis(session), servers), wanted, "{session} {servers}");
         }
     }
-    last
+
+    #[test]
+    fn a_silent_server_is_left_before_the_session_is_uncertain() {
+        let millis = Duration::from_millis;
+        for (session, alone, of_three) in [
+            (1_500, 600, 600),
+            (4_000, 1_600, 1_000),
+            (10_000, 2_000, 1_000),
+            (30_000, 3_000, 2_000),
+            (86_400_000, 6_000, 2_000),
+        ] {
+            assert_eq!(silence(millis(session), 1), millis(alone), "{session}");
+            assert_eq!(silence(millis(session), 3), millis(of_three), "{session}");
+        }
+        for session in [10_000, 20_000, 30_000, 40_000, 60_000].map(millis) {
+            let longest = silence(session, 3) * (1 + copies(session, 3) as u32);
+            assert!(longest + session / 20 < session * 3 / 4, "{longest:?} of {session:?}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use leasehold_core::store::{Joined, Renewal, Renewed, Waiting};
-use leasehold_core::{Error, Kind, Lease, Result, Tick, TokenBlock};
+use leasehold_core::{Error, Kind, Result, Tick, TokenBlock};
 
 use crate::path::Node;
 use crate::session::{Desk, Entry, Stage};
@@ -16,8 +16,16 @@ use crate::trouble::later;
 impl Desk {
     pub(crate) async fn renew_all(self: &Arc<Self>, batch: Vec<Renewal>) -> Vec<Result<Renewed>> {
         let asked = self.now();
-        let alive = self.sign_of_life().await;
+        let alive = if self.all_have_news(&batch, asked) { Ok(()) } else { self.sign_of_life().await };
         join_all(batch.iter().map(|line| self.renew(line, asked, alive.clone()))).await
+    }
+
+    /// Whether all of them hold, and can be told of a sign of life that came since they were last. There is one every twentieth of a
+    /// session while anything is held.
+    fn all_have_news(&self, batch: &[Renewal], asked: Tick) -> bool {
+        let book = self.book();
+        let holds = |entry: &Entry| matches!(entry.stage, Stage::Held { .. }) && entry.has_news(asked);
+        batch.iter().all(|line| book.get(line.id).is_some_and(holds))
     }
 
     async fn sign_of_life(&self) -> Result<()> {
@@ -26,11 +34,15 @@ impl Desk {
     }
 
     async fn renew(self: &Arc<Self>, line: &Renewal, asked: Tick, alive: Result<()>) -> Result<Renewed> {
-        let stage = self.book().get(line.id).map(|entry| entry.stage.clone());
+        let known = self.book().get(line.id).map(|entry| (entry.stage.clone(), entry.has_news(asked)));
+        let (stage, has_news) = known.map_or((None, false), |(stage, news)| (Some(stage), news));
         match stage {
             None | Some(Stage::Leaving { .. }) => Ok(Renewed::Gone(Entry::unknown(line.token))),
             Some(Stage::Held { .. }) => {
-                alive?;
+                // In an outage it is told at least of the last sign of life before it.
+                if !has_news {
+                    alive?;
+                }
                 self.renew_held(line, asked).await
             }
             Some(Stage::Waiting { place, .. }) => {
@@ -61,9 +73,7 @@ impl Desk {
         let mut book = self.book();
         let renewed = book.change(line.id, |entry| {
             entry.asked = asked;
-            if let Lease::Kept(d) = entry.lease {
-                entry.ends = entry.ends.max(asked + d);
-            }
+            entry.ends = entry.renewed_end(asked);
             let (contended, tokens) = match line.token.filter(|_| line.more_tokens) {
                 None => (contended, None),
                 Some(highest) => match entry.more_tokens(highest) {

@@ -82,6 +82,8 @@ pub(crate) struct Entry {
     pub(crate) stage: Stage,
     /// When the last answered request about it began.
     pub(crate) asked: Tick,
+    /// Until when its owner was told that it is certain.
+    pub(crate) told: Tick,
     /// When it is let go unless it is renewed.
     pub(crate) ends: Tick,
     due: Tick,
@@ -133,7 +135,10 @@ impl ZooKeeperSession {
         inbox: Arc<dyn Inbox>,
     ) -> Result<Arc<ZooKeeperSession>> {
         let config = store.config.clone();
-        let link = Link::open(config.clone()).await.map_err(|e| e.at(config.url()))?;
+        let again = store.failed.load(Ordering::Relaxed);
+        let link = Link::open(config.clone(), again).await;
+        store.failed.store(link.is_err(), Ordering::Relaxed);
+        let link = link.map_err(|e| e.at(config.url()))?;
         let desk = Arc::new(Desk {
             config,
             me,
@@ -257,6 +262,7 @@ impl Desk {
             life: None,
             stage: Stage::Asked { maybe: false },
             asked,
+            told: Tick(0),
             ends: Tick::NEVER,
             due: Tick::NEVER,
             turn: turn.clone(),
@@ -397,6 +403,19 @@ impl Book {
 }
 
 impl Entry {
+    /// Whether it is certain for longer than its owner knows, if the owner renews it at this moment.
+    pub(crate) fn has_news(&self, asked: Tick) -> bool {
+        self.life.as_ref().is_some_and(|life| life.alive_until().min(self.renewed_end(asked)) > self.told)
+    }
+
+    /// When it is let go if its owner renews it at this moment. A fixed lease ends when it ends.
+    pub(crate) fn renewed_end(&self, asked: Tick) -> Tick {
+        match self.lease {
+            Lease::Kept(d) => self.ends.max(asked + d),
+            Lease::Fixed(_) => self.ends,
+        }
+    }
+
     pub(crate) fn stop_watching(&self) {
         if let Some(task) = &self.task {
             task.abort();

@@ -1,6 +1,8 @@
 //! The store: what it is configured with.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use leasehold_core::doctor::Finding;
 use leasehold_core::store::{Inbox, Pending, Presence, Session, Store};
@@ -18,13 +20,15 @@ use crate::traits::TRAITS;
 #[derive(Debug)]
 pub struct ZooKeeper {
     pub(crate) config: Arc<Config>,
+    /// Whether the last session could not be opened.
+    pub(crate) failed: AtomicBool,
 }
 
 impl ZooKeeper {
     /// A store with this configuration.
     #[allow(clippy::new_ret_no_self)] // A store is only ever used behind an `Arc`.
     pub fn new(config: Config) -> Arc<Self> {
-        Arc::new(ZooKeeper { config: Arc::new(config) })
+        Arc::new(ZooKeeper { config: Arc::new(config), failed: AtomicBool::new(false) })
     }
 
     /// A store at this URL.
@@ -52,6 +56,10 @@ impl Store for ZooKeeper {
 
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>> {
         Box::pin(async move { Ok(ZooKeeperSession::open(self, me, inbox).await? as Arc<dyn Session>) })
+    }
+
+    fn timeout(&self) -> Duration {
+        self.config.timeout()
     }
 
     fn examine(self: Arc<Self>) -> Pending<Vec<Finding>> {

@@ -83,7 +83,7 @@ impl Desk {
     pub(crate) async fn follow_sessions(self: Arc<Self>) {
         loop {
             if let Some(life) = self.link.now() {
-                self.link.until_ended(&life).await;
+                self.link.until_ended(&life, &self.hurry).await;
                 tracing::debug!(target: "leasehold", session = %life.client.session_id(), "the ZooKeeper session ended");
             }
             if self.is_closed() {

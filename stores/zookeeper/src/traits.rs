@@ -21,7 +21,7 @@ pub static TRAITS: Traits = Traits {
     order: "strict",
     shared: true,
     wakeup: "a watch on the one entry that is waited for",
-    breaks: "a crash is noticed at the end of the ZooKeeper session (?session=, 10 s), also by shorter leases; a leader that was \
+    breaks: "a crash is noticed at the end of the ZooKeeper session (?session=, 30 s), also by shorter leases; a leader that was \
              cut off and still answers can let a second holder in (its token is higher)",
     shortest_lease: Duration::from_millis(100),
     longest_lease: Duration::from_secs(365 * 24 * 3600),

@@ -12,7 +12,6 @@ pub(crate) fn trouble(error: &zk::Error) -> Error {
             "the user may not do this with the nodes of the lock",
             "log in as the user who made them, or change their ACLs",
         ),
-        E::AuthFailed => refused("the server refused the login", "check user, password and auth="),
         E::InvalidAcl => {
             refused("the server refused the ACL", "log in with a user that the server knows, or use acl=open")
         }
@@ -24,9 +23,15 @@ pub(crate) fn trouble(error: &zk::Error) -> Error {
         E::UnmarshalError { .. } | E::UnexpectedErrorCode(_) | E::MarshallingError => {
             Error::new(Kind::Store, "the server's answer was not understood").because(error.clone())
         }
-        // The rest may or may not have had an effect: a lost connection, an ended session.
+        // The rest may or may not have had an effect: a lost connection, an ended session, also one that the server did not
+        // let in again because the password is another now.
         _ => Error::new(Kind::Unavailable, "the connection to the server was lost").because(error.clone()),
     }
+}
+
+/// The server does not let us begin a session.
+pub(crate) fn no_entry() -> Error {
+    Error::new(Kind::Refused, "the server refused the login").advice("check user, password and auth=")
 }
 
 /// What certainly had no effect, and can be tried again.

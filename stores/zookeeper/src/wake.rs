@@ -238,11 +238,12 @@ impl Watch {
                 change
             }
             Err(zk::Error::NoNode) => {
-                return Ok(match (&mut own.event).now_or_never() {
-                    Some(event) if event.event_type == EventType::NodeDeleted => Step::Gone,
-                    None if next && undisturbed() => Step::Granted,
-                    _ => Step::Again,
-                });
+                return match (&mut own.event).now_or_never() {
+                    // Whatever it says, the watch is spent and must not be polled again.
+                    Some(event) => self.own_changed(event),
+                    None if next && undisturbed() => Ok(Step::Granted),
+                    None => Ok(Step::Again),
+                };
             }
             Err(error) => return Err(error),
         };

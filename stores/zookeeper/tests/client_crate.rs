@@ -219,6 +219,33 @@ mod connecting {
 mod reset {
     use super::*;
 
+    /// So many connections are tried in an outage of this length, by a client that knows the address so often.
+    async fn tries(copies: usize, outage: Duration) -> u64 {
+        let proxy = Proxy::to_zookeeper(SERVER.address());
+        let addresses = vec![proxy.address().to_string(); copies].join(",");
+        let connector = Client::connector().with_session_timeout(LONG);
+        let client = soon("a connection", connector.connect(&addresses)).await.unwrap();
+        // Nothing listens there: each connection is closed as soon as it is made.
+        proxy.lead_to(([127, 0, 0, 1], 1).into());
+        let before = proxy.traffic().connections;
+        proxy.cut();
+        tokio::time::sleep(outage).await;
+        let tried = proxy.traffic().connections - before;
+        drop(client);
+        tried
+    }
+
+    /// So the store gives each address many times.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_pauses_between_rounds_of_tries_double_and_those_in_a_round_do_not() {
+        let outage = Duration::from_secs(4);
+        let (once, often) = tokio::join!(tries(1, outage), tries(14, outage));
+        // At once, and after 0.1, 0.3, 0.7, 1.5 and 3.1 seconds or a little later.
+        assert!((2..=7).contains(&once), "{once} tries");
+        // At once 14 times; then after a second, and a pause that grows by 50 ms each time.
+        assert!(often >= 18, "{often} tries");
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn a_lost_answer_is_an_unknown_outcome_and_the_session_goes_on() {
         let (proxy, client) = stage(LONG).await;

@@ -16,11 +16,12 @@ use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold::Client;
+use leasehold::{Client, ClientBuilder, Outage};
 use rustix::process::Signal;
 
-use crate::args::{Cli, Command, Global};
-use crate::exit::{Exit, Failure};
+use crate::args::{Cli, Command, Format, Global};
+use crate::exit::{self, Exit, Failure};
+use crate::output;
 use crate::signals::Signals;
 
 /// What a command comes to.
@@ -32,7 +33,8 @@ pub(crate) fn run(cli: Cli) -> Done {
     match command {
         Command::Run(args) => {
             let plan = run::Plan::of(*args, global.format)?;
-            block_on(run::run(global, plan))
+            let guard = run::guard(&plan)?;
+            block_on(run::run(global, plan, guard))
         }
         Command::Ls(args) => block_on(ls::run(global, args)),
         Command::Show(args) => block_on(show::run(global, args)),
@@ -49,8 +51,7 @@ pub(crate) fn run(cli: Cli) -> Done {
     }
 }
 
-/// One thread is enough for one claim, and it starts fastest. It must be the main thread, see
-/// [`crate::sys::die_with_parent`].
+/// One thread is enough for one claim, and it starts fastest.
 fn block_on(work: impl Future<Output = Done>) -> Done {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
         Failure::new(Exit::UNAVAILABLE, "system", format!("the program could not start: {e}"))
@@ -62,9 +63,31 @@ fn block_on(work: impl Future<Output = Done>) -> Done {
 
 /// A client of the store that was asked for. `program` is what others read if no label was given.
 async fn connect(global: &Global, program: &OsStr) -> Result<Client, Failure> {
+    let format = global.format;
+    connect_with(Client::builder().on_outage(move |outage| report(outage, format)), global, program).await
+}
+
+/// The same with more options.
+async fn connect_with(builder: ClientBuilder, global: &Global, program: &OsStr) -> Result<Client, Failure> {
     let label = global.label.clone().unwrap_or_else(|| label_for(program));
-    let builder = Client::builder().label(label);
-    Ok(leasehold::connect_with(builder, global.store.as_deref().unwrap_or("")).await?)
+    Ok(leasehold::connect_with(builder.label(label), global.store.as_deref().unwrap_or("")).await?)
+}
+
+/// One line when the store is not available for a moment, which names what is waited for, and one when it is again.
+fn report(outage: &Outage<'_>, format: Format) {
+    match outage {
+        Outage::Began { error, certain_for, .. } => {
+            let certain = certain_for.map_or_else(String::new, |time| {
+                format!(" (what is held is certain for {} more)", output::duration(time))
+            });
+            exit::warn(format, "unavailable", format!("the store is waited for{certain}: {error}"));
+        }
+        Outage::Ended { lasted, .. } => {
+            let what = format!("the store is available again after {}", output::duration(*lasted));
+            exit::warn(format, "available", what);
+        }
+        _ => {}
+    }
 }
 
 /// `host:pid program`
@@ -76,9 +99,12 @@ fn label_for(program: &OsStr) -> String {
 
 /// Gives everything back before the end. A store that does not answer must not keep the program: what it held ends by
 /// itself.
-async fn close(client: &Client) {
+async fn close(client: &Client, ended: &Done) {
     const PATIENCE: Duration = Duration::from_secs(5);
-    let _ = tokio::time::timeout(PATIENCE, client.close()).await;
+    /// It has just been waited for in vain.
+    const NONE: Duration = Duration::from_millis(50);
+    let away = matches!(ended, Err(failure) if failure.exit == Exit::UNAVAILABLE);
+    let _ = tokio::time::timeout(if away { NONE } else { PATIENCE }, client.close()).await;
 }
 
 /// The work with a client, ended early by a signal: the session is closed in either case.
@@ -95,7 +121,7 @@ where
         ended = work(client.clone()) => ended,
         signal = signals.next_that_ends_us() => Err(ended_by(signal)),
     };
-    close(&client).await;
+    close(&client, &ended).await;
     ended
 }
 

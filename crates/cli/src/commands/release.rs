@@ -1,13 +1,14 @@
 //! `leasehold release NAME --ask` asks the holders of a lock to give it back, `--force` takes it away from them; both say whom.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use leasehold::{Client, EntryView, Name, Token};
 use serde_json::json;
 
 use crate::args::{Format, Global, Release};
 use crate::commands::{Done, with_client};
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 use crate::output::{self, Look, Out};
 
 /// What to release.
@@ -15,6 +16,8 @@ pub(crate) struct Plan {
     name: Name,
     token: Option<Token>,
     how: How,
+    /// How long to wait for what was asked for.
+    wait: Option<Duration>,
 }
 
 /// How it is got back.
@@ -30,7 +33,7 @@ impl Plan {
     pub(crate) fn of(args: Release) -> Result<Self, Failure> {
         let (name, token) = (Name::new(args.name)?, args.token.map(Token));
         if args.ask {
-            return Ok(Plan { name, token, how: How::Ask });
+            return Ok(Plan { name, token, how: How::Ask, wait: args.wait });
         }
         if !args.force {
             let why = "a lock is given back by its holder; to take it away from somebody who may still work under it takes --force";
@@ -41,7 +44,7 @@ impl Plan {
             return Err(Failure::usage("there is no terminal to ask whether the lock may be taken away")
                 .advice("add --yes"));
         }
-        Ok(Plan { name, token, how: How::Take { confirm: !args.yes } })
+        Ok(Plan { name, token, how: How::Take { confirm: !args.yes }, wait: args.wait })
     }
 }
 
@@ -54,7 +57,14 @@ async fn release(client: &Client, plan: Plan, format: Format) -> Done {
     if plan.how == How::Ask {
         let asked = client.request_release(&plan.name, expected).await?;
         report(&plan, &asked, format)?;
-        return Ok(Exit::OK);
+        let Some(wait) = plan.wait else { return Ok(Exit::OK) };
+        if gave_it_back(client, &plan.name, &asked, wait).await? {
+            return Ok(Exit::OK);
+        }
+        let what = format!("after {}, {:?} was not given back", output::duration(wait), plan.name.as_str());
+        return Err(
+            Failure::new(Exit::BUSY, "busy", what).advice("wait longer, or take it away with --force")
+        );
     }
     if plan.how == (How::Take { confirm: true }) {
         let holders = client.inspect(&plan.name).await?.holders;
@@ -66,9 +76,45 @@ async fn release(client: &Client, plan: Plan, format: Format) -> Done {
             expected = only.token;
         }
     }
+    if let Some(wait) = plan.wait {
+        let asked = client.request_release(&plan.name, expected).await?;
+        if gave_it_back(client, &plan.name, &asked, wait).await? {
+            report(&Plan { how: How::Ask, ..plan }, &asked, format)?;
+            return Ok(Exit::OK);
+        }
+    }
     let taken = client.force_release(&plan.name, expected).await?;
     report(&plan, &taken, format)?;
+    if !taken.is_empty() {
+        exit::warn(format, "overlap", OVERLAP);
+    }
     Ok(Exit::OK)
+}
+
+/// What everybody should know who takes a lock away.
+const OVERLAP: &str = "the lock is free for the next holder now, and what ran under it may go on for a while: a command of `leasehold run` for \
+    up to its --grace (5s), a program until it notices; --wait asks first, and fencing tokens keep late writers out";
+
+/// Waits until none of those that were asked holds the lock any more.
+async fn gave_it_back(
+    client: &Client,
+    name: &Name,
+    asked: &[EntryView],
+    wait: Duration,
+) -> Result<bool, Failure> {
+    const LOOK: Duration = Duration::from_millis(50);
+    let until = Instant::now() + wait;
+    loop {
+        let holders = client.inspect(name).await?.holders;
+        if !holders.iter().any(|holder| asked.iter().any(|asked| asked.id == holder.id)) {
+            return Ok(true);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        tokio::time::sleep(left.min(LOOK)).await;
+    }
 }
 
 async fn confirmed(name: &Name, holders: &[EntryView]) -> Result<bool, Failure> {

@@ -36,7 +36,7 @@ fn text(out: &mut Out, store: &Traits) -> std::io::Result<()> {
     let leases =
         format!("{} to {}", output::duration(store.shortest_lease), output::duration(store.longest_lease));
     let urls = store.urls.join("  ");
-    for (what, promise) in [
+    let mut promises = vec![
         ("URLs", urls.as_str()),
         ("reach", store.reach),
         ("crash of a holder", death),
@@ -46,16 +46,32 @@ fn text(out: &mut Out, store: &Traits) -> std::io::Result<()> {
         ("wake-up", store.wakeup),
         ("leases", &leases),
         ("what can break it", store.breaks),
-    ] {
+    ];
+    let default = default_of(store);
+    let default = default.as_ref().map(|default| match default {
+        Ok(folder) => (folder.path.display().to_string(), folder.split_by.to_owned()),
+        Err(e) => ("none".to_owned(), e.to_string()),
+    });
+    if let Some((folder, split_by)) = &default {
+        promises.extend([("default folder", folder.as_str()), ("", split_by.as_str())]);
+    }
+    for (what, promise) in promises {
         let what = out.paint(&format!("{what:<17}"), Look::Faint);
         out.line(&format!("  {what}  {promise}"))?;
     }
     Ok(())
 }
 
+/// The folder of the one store that needs no URL.
+fn default_of(store: &Traits) -> Option<leasehold::Result<leasehold::DefaultFolder>> {
+    (store.store == "file").then(leasehold::default_folder)
+}
+
 fn json_of(store: &Traits) -> Value {
+    let default = default_of(store).and_then(Result::ok).map(|folder| folder.path.display().to_string());
     json!({
         "store": store.store,
+        "default_folder": default,
         "urls": store.urls,
         "reach": store.reach,
         "death": match store.death {

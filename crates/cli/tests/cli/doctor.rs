@@ -63,7 +63,7 @@ fn a_report_is_one_json_object() {
 fn a_warning_says_why_and_what_to_do_and_is_no_failure() {
     let house = House::new();
     house.run(["ls"]).expect(0);
-    fs::set_permissions(house.path("locks"), PermissionsExt::from_mode(0o777)).expect("a mode");
+    fs::set_permissions(house.path("locks"), PermissionsExt::from_mode(0o1777)).expect("a mode");
     let done = house.run(["doctor"]).expect(0);
     let lines: Vec<&str> = done.stdout.lines().collect();
     // The worst comes first.

@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use rustix::process::Signal;
 
 use crate::house::{House, Running, is_alive, until};
+use crate::processes;
 
 #[test]
 fn signals_are_passed_on_to_the_whole_group() {
@@ -59,6 +60,20 @@ fn the_lock_is_given_back_only_when_the_whole_group_is_gone() {
 }
 
 #[test]
+fn what_keeps_the_lock_after_the_commands_end_is_said() {
+    let house = House::new();
+    let script = "(until [ -e go ]; do sleep 0.01; done) > /dev/null 2>&1 & echo $! > pid";
+    let running = house.start(["run", "x", "--", "sh", "-c", script]);
+    until("the command left a process behind", || house.read("pid").ends_with('\n'));
+    // Longer than it takes to say so.
+    house.run(["run", "x", "--wait", "1500ms", "--", "true"]).expect(75);
+    house.touch("go");
+    let done = running.done().expect(0);
+    assert!(done.stderr.starts_with("leasehold: warning: waiting: the command has ended; "), "{done:?}");
+    assert_eq!(done.stderr.lines().count(), 1, "{done:?}");
+}
+
+#[test]
 fn a_daemon_that_left_the_group_does_not_keep_the_lock() {
     let house = House::new();
     let script = "setsid sh -c 'echo $$ > pid; exec sleep 1000' > /dev/null 2>&1 & until [ -s pid ]; do sleep 0.01; done";
@@ -85,8 +100,6 @@ fn a_killed_runner_takes_the_commands_own_children_with_it() {
     let script = "sleep 1000 > /dev/null 2>&1 & echo $! > pid; wait";
     let running = house.start(["run", "x", "--", "sh", "-c", script]);
     until("the command runs", || house.read("pid").ends_with('\n'));
-    // The guard is started a moment after the command.
-    until("the guard stands by", || guard_of(&running));
     running.signal(Signal::KILL);
     running.done().expect(-9);
     until("the child's child is dead", || !is_alive(&house.read("pid")));
@@ -99,7 +112,6 @@ fn the_next_holder_never_meets_what_a_killed_runner_left() {
         let script = "rm -f met; sleep 1000 > /dev/null 2>&1 & echo $! > pid; wait";
         let running = house.start(["run", "x", "--", "sh", "-c", script]);
         until("the command runs", || house.read("pid").ends_with('\n'));
-        until("the guard stands by", || guard_of(&running));
         let next =
             house.start(["run", "x", "--", "sh", "-c", "kill -0 $(cat pid) 2> /dev/null && exit 9; rm pid"]);
         until("the next one waits", || house.waiters("x") == 1);
@@ -130,7 +142,8 @@ fn a_stopped_command_hears_that_it_should_end() {
 #[cfg(target_os = "linux")]
 fn a_suspended_runner_suspends_its_command() {
     let house = House::new();
-    let script = "echo $$ > pid; until [ -e go ]; do sleep 0.01; done";
+    // It waits without a child: a shell whose child was stopped between vfork and exec does not look stopped.
+    let script = "mkfifo go; echo $$ > pid; read line < go";
     // In a group of its own, as a shell would start it: a group that nobody could continue is never stopped.
     let mut runner = house.leasehold(["run", "x", "--", "sh", "-c", script]);
     let running = Running::of(runner.process_group(0).spawn().expect("it starts"));
@@ -138,10 +151,12 @@ fn a_suspended_runner_suspends_its_command() {
     let command: i32 = house.read("pid").trim().parse().expect("a process id");
     let runner = running.pid().as_raw_nonzero().get();
     running.signal(Signal::TSTP);
-    until("both are stopped", || state_of(command) == Some('T') && state_of(runner) == Some('T'));
+    until("both are stopped", || {
+        processes::state_of(command) == Some('T') && processes::state_of(runner) == Some('T')
+    });
     running.signal(Signal::CONT);
-    until("the command goes on", || state_of(command) != Some('T'));
-    house.touch("go");
+    until("the command goes on", || processes::state_of(command) != Some('T'));
+    std::fs::write(house.path("go"), "go\n").expect("it reads");
     running.done().expect(0);
 }
 
@@ -172,31 +187,7 @@ fn kill(pid: &str) {
     let _ = rustix::process::kill_process(pid, Signal::KILL);
 }
 
-/// State and parent of every process, from /proc.
-fn processes() -> Vec<(i32, char, i32)> {
-    let stat = |entry: std::fs::DirEntry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        let mut rest = stat.rsplit(')').next()?.split_whitespace();
-        Some((pid, rest.next()?.chars().next()?, rest.next()?.parse().ok()?))
-    };
-    std::fs::read_dir("/proc").expect("/proc").flatten().filter_map(stat).collect()
-}
-
-fn state_of(process: i32) -> Option<char> {
-    processes().into_iter().find(|(pid, ..)| *pid == process).map(|(_, state, _)| state)
-}
-
 fn zombies_of(running: &Running) -> usize {
     let parent = running.pid().as_raw_nonzero().get();
-    processes().into_iter().filter(|(_, state, ppid)| *state == 'Z' && *ppid == parent).count()
-}
-
-/// Whether the runner has its guard: a child of it that runs our own program.
-fn guard_of(running: &Running) -> bool {
-    let parent = running.pid().as_raw_nonzero().get();
-    processes().into_iter().filter(|(_, _, ppid)| *ppid == parent).any(|(pid, ..)| {
-        let args = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        args.split(|byte| *byte == 0).nth(1) == Some(b"__guard")
-    })
+    processes::all().into_iter().filter(|(_, state, ppid)| *state == 'Z' && *ppid == parent).count()
 }

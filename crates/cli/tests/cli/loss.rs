@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold_testkit::servers::{Redis, RedisOptions};
+
 use crate::house::{House, is_alive, until};
 
 #[test]
@@ -114,4 +116,36 @@ fn a_command_that_is_quicker_than_its_lease_is_not_disturbed() {
     let done = house.run(["run", "x", "--lease", "60s", "--", "sh", "-c", "exit 2"]).expect(2);
     assert_eq!(done.stderr, "");
     assert_eq!(house.holders("x"), 0);
+}
+
+#[test]
+fn a_store_that_does_not_answer_keeps_a_command_that_has_ended_for_seconds_and_says_so() {
+    let (house, server) = (House::new(), Redis::start(RedisOptions::new()));
+    let url = server.url();
+    let script = "echo > ready; until [ -e done ]; do sleep 0.01; done; exit 7";
+    let start = || {
+        let _ = std::fs::remove_file(house.path("done"));
+        let _ = std::fs::remove_file(house.path("ready"));
+        let running = house.start(["--store", &url, "run", "x", "--", "sh", "-c", script]);
+        until("it runs", || house.path("ready").exists());
+        server.pause();
+        house.touch("done");
+        running
+    };
+    let (running, ended) = (start(), Instant::now());
+    let done = running.done().expect(7);
+    let took = ended.elapsed();
+    server.resume();
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    let said: Vec<&str> = done.stderr.lines().filter(|line| line.contains(": release: ")).collect();
+    assert!(said[0].contains("the command has ended") && said[0].contains("redis://"), "{done:?}");
+    assert!(said[said.len() - 1].contains("it ends by itself, after "), "{done:?}");
+    // A signal ends the wait, and the code is the command's all the same.
+    house.run(["--store", &url, "release", "x", "--force", "--yes"]).expect(0);
+    let (running, ended) = (start(), Instant::now());
+    std::thread::sleep(Duration::from_millis(1500));
+    running.signal(rustix::process::Signal::TERM);
+    running.done().expect(7);
+    assert!(ended.elapsed() < Duration::from_secs(4), "{:?}", ended.elapsed());
+    server.resume();
 }

@@ -103,3 +103,46 @@ fn every_holder_is_asked_or_the_one_with_the_token() {
     assert_eq!(house.run(["release", "x", "--ask"]).expect(0).stdout, "x: nobody held it\n");
     house.run(["release", "x", "--ask", "--force"]).expect(64);
 }
+
+#[test]
+fn a_request_can_be_waited_for() {
+    let house = House::new();
+    let script = POLITE.replace("$1", "TERM");
+    let running = house.start(["run", "x", "--on-request", "term", "--", "sh", "-c", &script]);
+    until("it runs", || house.path("ready").exists());
+    house.run(["release", "x", "--ask", "--wait", "20s"]).expect(0);
+    assert_eq!(house.holders("x"), 0);
+    running.done().expect(7);
+    // One that does not make room.
+    let holder = house.hold(&["x", "--label", "alice"], "done");
+    house.run(["release", "x", "--ask", "--wait", "100ms"]).expect(75).says(&["busy", "--force"]);
+    assert_eq!(house.holders("x"), 1);
+    let taken = house.run(["release", "x", "--force", "--yes", "--wait", "100ms"]).expect(0);
+    assert!(taken.stdout.starts_with("x: taken from alice"), "{taken:?}");
+    holder.done().expect(76);
+}
+
+#[test]
+fn a_lock_that_is_asked_for_first_is_taken_only_if_it_has_to_be() {
+    let house = House::new();
+    let script = POLITE.replace("$1", "TERM");
+    let running = house.start(["run", "x", "--on-request", "term", "--", "sh", "-c", &script]);
+    until("it runs", || house.path("ready").exists());
+    let done = house.run(["release", "x", "--force", "--yes", "--wait", "20s"]).expect(0);
+    assert!(done.stdout.starts_with("x: asked "), "{done:?}");
+    assert_eq!(done.stderr, "");
+    running.done().expect(7);
+}
+
+#[test]
+fn a_lock_that_is_taken_away_comes_with_a_warning_on_both_sides() {
+    let house = House::new();
+    let script = "trap '' TERM; echo > ready; while :; do sleep 0.01; done";
+    let running = house.start(["run", "x", "--grace", "300ms", "--", "sh", "-c", script]);
+    until("it runs", || house.path("ready").exists());
+    let taken = house.run(["release", "x", "--force", "--yes"]).expect(0);
+    assert!(taken.stderr.starts_with("leasehold: warning: overlap: "), "{taken:?}");
+    running.done().expect(76).says(&["others can have it", "300ms"]);
+    // Nothing was taken, nothing to warn of.
+    assert_eq!(house.run(["release", "x", "--force", "--yes"]).expect(0).stderr, "");
+}

@@ -113,3 +113,23 @@ fn fifty_enter_in_the_order_in_which_they_came() {
     let order: Vec<usize> = house.read("log").lines().map(|n| n.parse().expect("a number")).collect();
     assert_eq!(order, (0..50).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_set_of_locks_is_waited_for_without_holding_any() {
+    let house = House::new();
+    for busy in ["a", "b"] {
+        let holder = house.hold(&[busy], "done");
+        let set = house.start(["run", "a", "--also", "b", "--", "sh", "-c", "echo set >> log"]);
+        until("it waits", || house.waiters(busy) == 1);
+        let other = if busy == "a" { "b" } else { "a" };
+        until("the other one is free", || house.holders(other) == 0);
+        house.run(["run", other, "--try", "--", "sh", "-c", "echo one >> log"]).expect(0);
+        house.touch("done");
+        holder.done().expect(0);
+        set.done().expect(0);
+        assert_eq!(house.read("log"), "one\nset\n");
+        ["log", "done", "done.held"]
+            .iter()
+            .for_each(|file| std::fs::remove_file(house.path(file)).expect("a file"));
+    }
+}

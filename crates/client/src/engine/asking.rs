@@ -38,38 +38,69 @@ impl Engine {
         time: Duration,
         request: Pending<T>,
     ) -> Result<T> {
-        match tokio::time::timeout(time, self.runtime.spawn(request)).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(Error::new(Kind::Unavailable, "the runtime was shut down")),
-            Err(_) => Err(Error::new(Kind::Unavailable, format!("the store did not answer within {time:?}"))),
+        match self.background.timeout(time, self.background.spawn_in_flight(request)).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(_)) => Err(Error::new(Kind::Unavailable, "the request to the store panicked")),
+            None => Err(Error::new(Kind::Unavailable, "the store did not answer")),
         }
     }
 
-    /// Asks until there is an answer, or the client's patience is over. Only for what can be repeated.
-    pub(crate) async fn ask<T: Send + 'static>(
+    /// Takes note of whether the store answers.
+    pub(super) fn heard<T>(&self, answer: &Result<T>, asked: Tick) {
+        match answer {
+            Ok(_) => self.outages.answered(|| self.now()),
+            Err(error) if error.retry_advice() == Retry::Never => {}
+            Err(error) => self.outages.failed(error, asked, self.now(), || self.table.held()),
+        }
+    }
+
+    /// Asks until there is an answer, or the patience is over. Only for what can be repeated.
+    pub(crate) async fn ask_for<T: Send + 'static>(
         &self,
+        patience: Duration,
         request: impl Fn(Arc<dyn Session>) -> Pending<T>,
     ) -> Result<T> {
         self.check_open()?;
-        let patience = self.table.rules.retry_for;
-        let give_up = self.now() + patience;
+        let first = {
+            let _context = self.background.enter();
+            Asked::Pending(request(self.session.clone()))
+        };
+        self.ask_again(first, patience, request).await
+    }
+
+    /// The same for what was asked once.
+    pub(super) async fn ask_again<T: Send + 'static>(
+        &self,
+        first: Asked<T>,
+        patience: Duration,
+        request: impl Fn(Arc<dyn Session>) -> Pending<T>,
+    ) -> Result<T> {
+        let began = self.now();
+        let give_up = began + patience;
         let mut tries = 0;
+        let mut asked = first;
         loop {
-            let pending = {
-                let _context = self.runtime.enter();
-                request(self.session.clone())
-            };
             // A first answer is worth the whole patience; later ones what is left of it.
-            let left = give_up.since(self.now()).max(Duration::from_millis(10));
-            let error = match self.answer_within(left, pending).await {
+            let sent = self.now();
+            let left = give_up.since(sent).max(Duration::from_millis(10));
+            let answer = match asked {
+                Asked::Answered(answer) => answer,
+                Asked::Pending(pending) => self.answer_within(left, pending).await,
+            };
+            self.heard(&answer, sent);
+            let error = match answer {
                 Ok(answer) => return Ok(answer),
+                Err(error) if error.retry_advice() == Retry::Never => return Err(self.placed(error)),
                 Err(error) => error,
             };
-            if error.retry_advice() == Retry::Never || self.now() >= give_up {
-                return Err(self.placed(error));
+            let pause = RETRY.pause(tries, self.table.fresh_id().0 as u32);
+            self.background.sleep(pause.min(give_up.since(self.now()))).await;
+            if self.now() >= give_up {
+                return Err(self.placed(error).tried_for(self.now().since(began)));
             }
-            tokio::time::sleep(RETRY.pause(tries, self.table.fresh_id().0 as u32)).await;
             tries += 1;
+            let _context = self.background.enter();
+            asked = Asked::Pending(request(self.session.clone()));
         }
     }
 
@@ -78,7 +109,7 @@ impl Engine {
         if due.is_empty() {
             return;
         }
-        let _context = self.runtime.enter();
+        let _context = self.background.enter();
         // A store may have to work to know the group of a name, so it is asked once for each.
         let mut groups: BTreeMap<u64, Vec<Due>> = BTreeMap::new();
         for due in due {
@@ -97,7 +128,7 @@ impl Engine {
                     Asked::Answered(answers) => self.renewed(batch, answers, asked),
                     Asked::Pending(answer) => {
                         let (engine, batch) = (self.clone(), batch.to_vec());
-                        self.runtime.spawn(async move {
+                        self.background.spawn(async move {
                             let answers = answer.await;
                             engine.renewed(&batch, answers, asked);
                         });
@@ -108,6 +139,7 @@ impl Engine {
     }
 
     fn renewed(self: &Arc<Self>, batch: &[Due], answers: Result<Vec<Result<Renewed>>>, asked: Tick) {
+        let mut lost = Vec::new();
         let mut answers = match answers {
             Ok(answers) => answers.into_iter(),
             Err(error) => vec![Err(error); batch.len()].into_iter(),
@@ -117,11 +149,12 @@ impl Engine {
                 .next()
                 .unwrap_or_else(|| Err(Error::new(Kind::Unavailable, "a renewal was not answered")));
             telemetry::renewed(due, &answer);
-            let gone = if let Ok(Renewed::Gone(why)) = answer { Some(why) } else { None };
+            self.heard(&answer, asked);
             let visit = self.table.renewed(&due.key, due.id, answer, asked);
-            if let (true, Some(why)) = (self.settle(visit), gone) {
-                telemetry::lost_because(&due.key.name, why);
+            if let Some(why) = self.settle(visit) {
+                lost.push((&due.key.name, why));
             }
         }
+        telemetry::lost(&lost, &self.outages);
     }
 }

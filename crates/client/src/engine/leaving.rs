@@ -1,27 +1,39 @@
 //! How entries leave the store: repeated after lost answers, never twice at once, and never for nothing.
+//!
+//! A release that fails is repeated until the entry ends by itself: for the length of a lease where leases end by time, for
+//! as long as the client lives where they don't. Whoever waits for it is told after the length of a lease in either case.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use leasehold_background::Background;
 use leasehold_core::store::{Leave, Left, Pending};
-use leasehold_core::{EntryId, Error, Kind, Name, Result, Retry};
+use leasehold_core::{Backoff, EntryId, Error, Kind, Name, Result, Retry, Tick};
 
-use super::Engine;
 use super::asking::Asked;
+use super::{Engine, Where};
 use crate::local::RETRY;
 use crate::local::leaving::Going;
 use crate::local::release::{Heard, Neglected, Release};
+use crate::sync::{Mutex, lock};
+
+/// How soon a release is repeated that whoever waited for it has given up on.
+const LATER: Backoff = Backoff { first: Duration::from_millis(500), most: Duration::from_secs(2) };
+
+/// A release that fails for so long is worth a line in the log.
+const WORTH_TELLING: Duration = Duration::from_secs(1);
 
 impl Engine {
-    fn leave(&self, leave: &Leave) -> Asked<Left> {
+    fn leave(&self, leave: &Leave, place: Where) -> Asked<Left> {
         if let Some(answer) = self.session.leave_now(leave) {
             return Asked::Answered(answer);
         }
-        let _context = self.runtime.enter();
-        Asked::new(self.session.clone().leave(leave.clone()))
+        let here = if place == Where::Here { self.session.leave_here(leave) } else { None };
+        let _context = self.background.enter();
+        Asked::new(here.unwrap_or_else(|| self.session.clone().leave(leave.clone())))
     }
 
     /// A `leave` is over. What was disowned meanwhile is left once more: it may have been made after the first.
@@ -34,7 +46,8 @@ impl Engine {
 
     /// An entry that is not known to have held.
     fn going(&self, name: Name, id: EntryId, listed: bool) -> Going {
-        Going { leave: Leave::new(name, id), until: self.now() + self.table.rules.lease, listed }
+        let rules = &self.table.rules;
+        Going { leave: Leave::new(name, id), until: rules.gone_by(self.now() + rules.lease), listed }
     }
 
     /// An entry that nobody here knows is taken out, unless that is being done: two at once would make the first believe that
@@ -48,19 +61,27 @@ impl Engine {
     /// A lease has ended for us. Soon it has for the store, which then has to notice.
     pub(super) fn bury(self: &Arc<Self>, name: Name, id: EntryId, after: Duration) {
         let engine = self.clone();
-        self.runtime.spawn(async move {
-            tokio::time::sleep(after).await;
+        self.background.spawn(async move {
+            engine.background.sleep(after).await;
             engine.leave_in_background(engine.going(name, id, false));
         });
     }
 
-    /// Takes an entry out of the store. Goes on in a task of its own if this future is dropped or not polled, or if the first try fails.
-    /// The name comes back.
-    pub(super) async fn leave_and_wait(self: &Arc<Self>, going: Going) -> Result<(Name, Left)> {
-        let answer = match self.leave(&going.leave) {
+    /// Takes an entry out of the store. Goes on in a task of its own if this future is dropped or not polled, or if the first try fails;
+    /// that is waited for no longer than `limit`, and [`LENT`](crate::local::LENT) at least. The name comes back.
+    pub(super) async fn leave_and_wait(
+        self: &Arc<Self>,
+        going: Going,
+        limit: Duration,
+    ) -> Result<(Name, Left)> {
+        let asked = self.now();
+        let answer = match self.leave(&going.leave, Where::Here) {
             Asked::Answered(answer) => Heard::Here(answer),
-            Asked::Pending(request) => FirstTry::new(self, going.clone(), request).await,
+            Asked::Pending(request) => FirstTry::new(self, going.clone(), request, limit).await,
         };
+        if let Heard::Here(answer) = &answer {
+            self.heard(answer, asked);
+        }
         let name = going.leave.name.clone();
         let left = match answer {
             Heard::Here(Ok(left)) => {
@@ -68,9 +89,12 @@ impl Engine {
                 Ok(left)
             }
             Heard::Here(failed) => {
-                let task = self.runtime.spawn(self.clone().leave_until(Asked::Answered(failed), going));
-                let gone = |_| Err(Error::new(Kind::Unavailable, "the runtime was shut down"));
-                task.await.unwrap_or_else(gone)
+                let cause = failed.as_ref().err().cloned();
+                let task =
+                    self.background.spawn_in_flight(self.clone().leave_until(Asked::Answered(failed), going));
+                let gone = |_| Err(Error::new(Kind::Unavailable, "the release panicked"));
+                let answer = self.background.timeout(limit, task).await;
+                answer.map_or_else(|| Err(not_confirmed(limit, cause)), |left| left.unwrap_or_else(gone))
             }
             Heard::Elsewhere(left) => left,
         };
@@ -80,63 +104,169 @@ impl Engine {
     /// Nobody has polled it for long.
     pub(super) fn go_on_leaving(self: &Arc<Self>, Neglected { release, request }: Neglected) {
         let engine = self.clone();
-        self.runtime.spawn(async move {
+        self.background.spawn_in_flight(async move {
             let going = release.going.clone();
-            release.answer(engine.leave_until(Asked::Pending(request), going).await);
+            let mut leaving = pin!(engine.clone().leave_until(Asked::Pending(request), going));
+            match engine.background.timeout(release.limit, leaving.as_mut()).await {
+                Some(left) => release.answer(left),
+                None => {
+                    release.answer(Err(not_confirmed(release.limit, None)));
+                    let _ = leaving.await;
+                }
+            }
         });
     }
 
     pub(super) fn leave_in_background(self: &Arc<Self>, going: Going) {
-        match self.leave(&going.leave) {
+        match self.leave(&going.leave, Where::Background) {
             Asked::Answered(Ok(_)) => self.left(&going),
-            first => drop(self.runtime.spawn(self.clone().leave_until(first, going))),
+            first => drop(self.background.spawn_in_flight(self.clone().leave_until(first, going))),
         }
     }
 
-    /// Repeats a release until the lease would have ended anyway.
+    /// Repeats a release until the lease would have ended anyway, and for no longer than a lease. If the entry stays for longer
+    /// than that, it goes on in a task of its own.
     async fn leave_until(self: Arc<Self>, first: Asked<Left>, going: Going) -> Result<Left> {
         let patience = self.patience_with_a_release();
+        let (begun, until) = (self.now(), going.until.min(self.now() + self.table.rules.lease));
+        let mut told = false;
+        let mut asked = begun;
         let mut answer = match first {
             Asked::Answered(answer) => answer,
             Asked::Pending(mut pending) => self.answer_here(patience, &mut pending).await,
         };
         let (leave, mut tries) = (&going.leave, 0);
         let left = loop {
+            self.heard(&answer, asked);
             match answer {
                 // After a lost answer "not there" means that the first try did it.
                 Ok(left) => break Ok(if tries > 0 { Left::Done } else { left }),
-                Err(error) if error.retry_advice() == Retry::Never || self.now() >= going.until => {
-                    break Err(error);
+                Err(error) if error.retry_advice() == Retry::Never => break Err(error),
+                Err(error) if self.now() >= until => {
+                    break Err(error.tried_for(self.now().since(begun)));
                 }
                 Err(error) => {
                     tracing::debug!(target: "leasehold", name = %leave.name, %error, tries, "release is tried again");
-                    tokio::time::sleep(RETRY.pause(tries, leave.id.0 as u32)).await;
+                    if !told && self.now().since(begun) >= WORTH_TELLING {
+                        self.failing.begin(&going, &error, begun, self.outages.is_told());
+                        told = true;
+                    }
+                    self.background.sleep(RETRY.pause(tries, leave.id.0 as u32)).await;
                     tries += 1;
+                    asked = self.now();
                     let mut pending = self.session.clone().leave(leave.clone());
                     answer = self.answer_here(patience, &mut pending).await;
                 }
             }
         };
-        self.left(&going);
+        let goes_on = left.as_ref().is_err_and(|error| error.retry_advice() != Retry::Never)
+            && self.now() < going.until;
+        if goes_on {
+            if let (Err(error), false) = (&left, told) {
+                self.failing.begin(&going, error, begun, self.outages.is_told());
+            }
+            self.background.spawn(leave_at_last(self.background, Arc::downgrade(&self), going));
+        } else {
+            if told {
+                self.failing.end(left.is_ok(), self.now());
+            }
+            self.left(&going);
+        }
         left
     }
 
     /// How long one try at a release is waited for.
-    fn patience_with_a_release(&self) -> Duration {
+    pub(super) fn patience_with_a_release(&self) -> Duration {
         (self.table.rules.lease / 3).min(self.table.rules.retry_for)
     }
 
     /// Waits for an answer where it is, without a task for it. What takes too long goes on in one.
     async fn answer_here(&self, time: Duration, request: &mut Pending<Left>) -> Result<Left> {
-        match tokio::time::timeout(time, &mut *request).await {
-            Ok(answer) => answer,
-            Err(_) => {
+        match self.background.timeout(time, &mut *request).await {
+            Some(answer) => answer,
+            None => {
                 let never = Box::pin(std::future::pending());
-                self.runtime.spawn(std::mem::replace(request, never));
-                Err(Error::new(Kind::Unavailable, format!("the store did not answer within {time:?}")))
+                self.background.spawn_in_flight(std::mem::replace(request, never));
+                Err(Error::new(Kind::Unavailable, "the store did not answer"))
             }
         }
     }
+}
+
+/// Repeats a release for as long as the entry is at the store and the client lives. A client that is closed or dropped takes its
+/// session with it, and what the session has at such a store.
+async fn leave_at_last(background: Background, engine: Weak<Engine>, going: Going) {
+    let (leave, mut tries) = (&going.leave, 0);
+    loop {
+        background.sleep(LATER.pause(tries, leave.id.0 as u32)).await;
+        let Some(engine) = engine.upgrade() else { return };
+        tries += 1;
+        let over = engine.check_open().is_err() || engine.now() >= going.until;
+        let asked = engine.now();
+        let mut pending = engine.session.clone().leave(leave.clone());
+        let left = engine.answer_here(engine.patience_with_a_release(), &mut pending).await;
+        engine.heard(&left, asked);
+        let given_up = left.as_ref().is_err_and(|error| over || error.retry_advice() == Retry::Never);
+        if left.is_ok() || given_up {
+            engine.failing.end(left.is_ok(), engine.now());
+            engine.left(&going);
+            return;
+        }
+    }
+}
+
+/// The releases that fail, so that the log has a line when that begins and one when it is over, and not two for each lock.
+#[derive(Default)]
+pub(super) struct FailingReleases(Mutex<Failing>);
+
+#[derive(Default)]
+struct Failing {
+    /// How many fail now.
+    now: usize,
+    /// How many were given up since it began: they end by themselves.
+    given_up: usize,
+    since: Option<Tick>,
+    /// Whether there was a line: an outage has its own.
+    told: bool,
+}
+
+impl FailingReleases {
+    fn begin(&self, going: &Going, error: &Error, since: Tick, outage: bool) {
+        let mut failing = lock(&self.0);
+        failing.now += 1;
+        if failing.since.is_some() {
+            return;
+        }
+        let endless = going.until == Tick::NEVER;
+        (failing.since, failing.told) = (Some(since), endless || !outage);
+        if failing.told {
+            let name = &going.leave.name;
+            let until = if endless { "it succeeds" } else { "its lease ends" };
+            tracing::warn!(target: "leasehold", %name, %error, until, "a lock can't be given back, and is tried again");
+        }
+    }
+
+    fn end(&self, left: bool, now: Tick) {
+        let mut failing = lock(&self.0);
+        failing.now -= 1;
+        failing.given_up += usize::from(!left);
+        if let (0, Some(since)) = (failing.now, failing.since) {
+            let (after, given_up) = (now.since(since), failing.given_up);
+            if failing.told {
+                tracing::info!(target: "leasehold", ?after, given_up, "no lock is left that can't be given back");
+            }
+            *failing = Failing::default();
+        }
+    }
+}
+
+/// Whoever waits for a release is told what was in its way, if that is known. The release itself goes on.
+pub(super) fn not_confirmed(limit: Duration, cause: Option<Error>) -> Error {
+    let silence = || {
+        Error::new(Kind::Unavailable, "the store did not confirm the release")
+            .advice("it is tried again in the background for as long as the lock would be held")
+    };
+    cause.unwrap_or_else(silence).tried_for(limit)
 }
 
 /// The first try at a release that somebody waits for. It needs no task of its own, unless the one who waits goes away or does not look.
@@ -146,8 +276,8 @@ struct FirstTry<'a> {
 }
 
 impl<'a> FirstTry<'a> {
-    fn new(engine: &'a Arc<Engine>, going: Going, request: Pending<Left>) -> Self {
-        let release = Release::new(going, request);
+    fn new(engine: &'a Arc<Engine>, going: Going, request: Pending<Left>, limit: Duration) -> Self {
+        let release = Release::new(going, request, limit);
         if engine.table.lend(release.clone()) {
             engine.keeper.notify_one();
         }
@@ -160,16 +290,21 @@ impl Future for FirstTry<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Heard> {
         // Stores set timers and start tasks, and whoever polls us may run elsewhere.
-        let _context = self.engine.runtime.enter();
+        let _context = self.engine.background.enter();
         self.release.poll(cx)
     }
 }
 
 impl Drop for FirstTry<'_> {
     fn drop(&mut self) {
+        if self.engine.is_forked() {
+            return std::mem::forget(self.release.clone());
+        }
         if let Some(request) = self.release.take() {
             let going = self.release.going.clone();
-            self.engine.runtime.spawn(self.engine.clone().leave_until(Asked::Pending(request), going));
+            self.engine
+                .background
+                .spawn_in_flight(self.engine.clone().leave_until(Asked::Pending(request), going));
         }
     }
 }

@@ -40,8 +40,8 @@ impl Inbox for Mail {
             News::Retry => engine.carry_out(vec![Action::Renew(Due::waiting(key, note.id))]),
             News::Gone(why) => {
                 let visit = engine.table.gone(&key, note.id, why);
-                if engine.settle(visit) {
-                    telemetry::lost_because(&note.name, why);
+                if let Some(why) = engine.settle(visit) {
+                    telemetry::lost(&[(&note.name, why)], &engine.outages);
                 }
             }
         }

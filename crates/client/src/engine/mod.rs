@@ -8,49 +8,62 @@
 //!
 //! - this file: claims come in, guards go out and come back, actions are carried out.
 //! - [`waiting`]: a task that waits for a lock.
+//! - [`gate`]: whether the client is open.
 //! - [`asking`]: how the store is asked, and renewals.
 //! - [`leaving`]: how entries leave the store.
+//! - [`downgrade`]: how a writer becomes a reader.
 //! - [`mail`]: where the store's notes arrive.
 
 mod asking;
+mod downgrade;
+mod gate;
 mod leaving;
 mod mail;
 mod waiting;
 
 pub(crate) use mail::Mail;
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use leasehold_background::{Background, Sleep};
 use leasehold_core::store::{Ask, Joined, Leave, Left, Session};
 use leasehold_core::view::Lost;
-use leasehold_core::{Backoff, EntryId, Error, Kind, Label, Name, Result, SessionId, Tick, Traits, Want};
-use tokio::runtime::Handle;
+use leasehold_core::{
+    Backoff, Clock, EntryId, Error, Kind, Label, Name, Result, Retry, SessionId, Tick, Token, Traits, Want,
+};
 use tokio::sync::Notify;
 use tracing::Instrument;
+use tracing::instrument::Instrumented;
 
 use crate::claim::Claim;
 use crate::guard::Guard;
 use crate::local::hold::Hold;
-use crate::local::lane::{Enter, Released};
+use crate::local::lane::{Enter, Overdue, Released};
 use crate::local::leaving::Going;
 use crate::local::table::{Table, Visit};
 use crate::local::waiter::{Handed, Lent, Outcome};
-use crate::local::{Action, LaneKey, LaneKind, Terms};
+use crate::local::{Action, LENT, LaneKey, LaneKind, ON_ITS_WAY, Terms};
+use crate::outage::Outages;
 use crate::owners::Owners;
 use crate::telemetry;
 use asking::Asked;
-use waiting::WaitingTask;
+use gate::Gate;
+pub(crate) use gate::JoinInFlight;
+use leaving::not_confirmed;
+use waiting::{Waited, WaitingTask};
 
 pub(crate) struct Engine {
     pub(crate) about: About,
     pub(crate) session: Arc<dyn Session>,
     pub(crate) table: Table,
-    pub(crate) runtime: Handle,
+    pub(crate) background: Background,
     pub(crate) owners: Owners,
     pub(crate) keeper: Arc<Notify>,
-    closed: AtomicBool,
+    pub(crate) outages: Outages,
+    gate: Arc<Gate>,
+    failing: leaving::FailingReleases,
 }
 
 /// Who we are, and where.
@@ -63,6 +76,9 @@ pub(crate) struct About {
     pub(crate) url: String,
 }
 
+/// How often a clock that a test moves is looked at: it can jump at any time.
+const LOOK_AT_MANUAL_CLOCK: Duration = Duration::from_millis(1);
+
 /// How long a claim waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
@@ -72,15 +88,23 @@ pub(crate) enum Patience {
 }
 
 impl Engine {
-    pub(crate) fn new(about: About, session: Arc<dyn Session>, table: Table, runtime: Handle) -> Arc<Self> {
+    pub(crate) fn new(
+        about: About,
+        session: Arc<dyn Session>,
+        table: Table,
+        background: Background,
+        outages: Outages,
+    ) -> Arc<Self> {
         Arc::new(Engine {
             about,
             session,
             table,
-            runtime,
+            background,
             owners: Owners::default(),
             keeper: Arc::new(Notify::new()),
-            closed: AtomicBool::new(false),
+            outages,
+            gate: Arc::default(),
+            failing: leaving::FailingReleases::default(),
         })
     }
 
@@ -88,16 +112,35 @@ impl Engine {
         self.table.clock.now()
     }
 
-    pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::SeqCst) { Err(closed()) } else { Ok(()) }
+    /// A sleep until this moment of the client's clock, or a moment's one if a test moves that clock.
+    pub(crate) fn sleep_until(&self, moment: Tick) -> Sleep {
+        let look = Clock::system().now() + LOOK_AT_MANUAL_CLOCK;
+        self.background.sleep_until(if self.table.clock.is_manual() { look } else { moment })
     }
 
-    /// Gets a lock, or `None` if it can't be had within the patience.
+    /// Whether this process is a child that was forked since the client was opened. Then nothing of the client may be touched:
+    /// its session is the parent's, and its mutexes may be locked by threads that did not come along.
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.background.is_alive()
+    }
+
+    pub(crate) fn check_not_forked(&self) -> Result<()> {
+        if self.is_forked() { Err(forked()) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        self.check_not_forked()?;
+        if self.gate.is_closed() { Err(closed()) } else { Ok(()) }
+    }
+
+    /// Gets a lock, or `None` if another one has it when the patience is over. A store that is not available then is an error.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         claim: &Claim,
         patience: Patience,
     ) -> Result<Option<Guard>> {
+        // No time at all to wait is one honest try, which takes as long as its answer.
+        let patience = if patience == Patience::Within(Duration::ZERO) { Patience::Try } else { patience };
         let name = claim.checked_name(self)?;
         let want = *claim.want.as_ref().map_err(Error::clone)?;
         claim.check(want, self.about.traits).map_err(|e| self.explain(e, name))?;
@@ -111,7 +154,7 @@ impl Engine {
         }
         let asked = self.now();
         let held = match claim.backoff() {
-            None => self.wait(claim, name, want, patience, asked).await,
+            None => self.wait(claim, name, want, self.time_for(claim, patience), asked).await,
             Some(backoff) => self.spin(claim, name, want, backoff, patience, asked).await,
         };
         let mut guard = match held {
@@ -134,17 +177,33 @@ impl Engine {
         Ok(Some(guard))
     }
 
+    /// How long a claim waits for the lock, and for the store.
+    fn time_for(&self, claim: &Claim, patience: Patience) -> Time {
+        let rules = &self.table.rules;
+        match patience {
+            // A limit of zero is no time for any store: it is a try.
+            Patience::Try | Patience::Within(Duration::ZERO) => {
+                Time { tries: true, limit: Some(claim.retry_for.unwrap_or(rules.try_for)), retry_for: None }
+            }
+            Patience::Within(limit) => Time { tries: false, limit: Some(limit), retry_for: None },
+            Patience::Forever => {
+                let retry_for = Some(claim.retry_for.unwrap_or(rules.retry_for));
+                Time { tries: false, limit: None, retry_for }
+            }
+        }
+    }
+
     async fn wait(
         self: &Arc<Self>,
         claim: &Claim,
         name: &Name,
         want: Want,
-        patience: Patience,
+        Time { tries, limit, retry_for }: Time,
         asked: Tick,
     ) -> Result<Option<Guard>> {
-        let tries = matches!(patience, Patience::Try | Patience::Within(Duration::ZERO));
         let key = self.lane_for(claim, name, want);
-        let terms = Terms { lease: claim.lease_or(self.table.rules.lease), barges: claim.barges() };
+        let lease = claim.lease_or(self.table.rules.lease);
+        let terms = Terms { lease, barges: claim.barges(), retry_for };
         let waiting = match self.enter(key, want, terms, tries, asked) {
             Entered::Held(key, handed) => {
                 return Ok(Some(Guard::new(self.clone(), key, handed, want, asked)));
@@ -154,12 +213,12 @@ impl Engine {
         };
         let waiting = waiting
             .instrument(tracing::debug_span!(target: "leasehold", "wait", %name, want = want.as_str()));
-        let waited = match patience {
-            Patience::Within(d) if !tries => match tokio::time::timeout(d, waiting).await {
-                Ok(waited) => waited,
-                Err(_) => return Ok(None),
+        let waited = match limit {
+            None => waiting.await,
+            Some(limit) => match self.wait_within(limit, pin!(waiting)).await? {
+                Some(waited) => waited,
+                None => return Ok(None),
             },
-            _ => waiting.await,
         };
         match waited.outcome {
             Outcome::Handed(handed) => {
@@ -168,6 +227,35 @@ impl Engine {
             }
             Outcome::Busy => Ok(None),
             Outcome::Failed(error) => Err(error),
+        }
+    }
+
+    /// Waits no longer than that. `None` if another one has the lock then; that the store is not available is an error.
+    async fn wait_within(
+        &self,
+        limit: Duration,
+        mut waiting: Pin<&mut Instrumented<WaitingTask>>,
+    ) -> Result<Option<Waited>> {
+        let waited = self.background.timeout(limit, waiting.as_mut()).await;
+        if waited.is_some() {
+            return Ok(waited);
+        }
+        let asked_about = match waiting.inner().overdue() {
+            Overdue::Busy => return Ok(None),
+            Overdue::Failed(error) => return Err(error),
+            Overdue::Unanswered(id) => id,
+        };
+        let waited = self.background.timeout(ON_ITS_WAY, waiting.as_mut()).await;
+        if waited.is_some() {
+            return Ok(waited);
+        }
+        match waiting.inner().overdue() {
+            Overdue::Failed(error) => Err(error),
+            Overdue::Unanswered(id) if id == asked_about => {
+                Err(Error::new(Kind::Unavailable, "the store did not answer").tried_for(limit))
+            }
+            // Another one of this client got it meanwhile.
+            Overdue::Busy | Overdue::Unanswered(_) => Ok(None),
         }
     }
 
@@ -181,28 +269,41 @@ impl Engine {
         patience: Patience,
         asked: Tick,
     ) -> Result<Option<Guard>> {
+        let one_try = self.time_for(claim, Patience::Try);
+        let Time { tries: only_one, limit, retry_for } = self.time_for(claim, patience);
+        let until = limit.map(|limit| Instant::now() + limit);
+        let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
         let spinning = async {
+            // Since when the store is not available.
+            let mut trouble = None;
             let mut tries = 0;
             loop {
-                let held = self
-                    .wait(claim, name, want, Patience::Try, if tries == 0 { asked } else { self.now() })
-                    .await?;
-                if held.is_some() || patience == Patience::Try {
-                    return Ok(held);
+                let asked = if tries == 0 { asked } else { self.now() };
+                let time = Time { limit: one_try.limit.min(left().or(one_try.limit)), ..one_try };
+                let failed = match self.wait(claim, name, want, time, asked).await {
+                    Ok(None) if !only_one => None,
+                    Err(error) if !only_one && error.retry_advice() != Retry::Never => Some(error),
+                    ended => return ended,
+                };
+                let since = *trouble.get_or_insert(asked);
+                let time_is_over = left() == Some(Duration::ZERO);
+                match failed {
+                    Some(error) if time_is_over || retry_for.is_some_and(|d| self.now() >= since + d) => {
+                        return Err(error);
+                    }
+                    None if time_is_over => return Ok(None),
+                    None => trouble = None,
+                    Some(_) => {}
                 }
                 self.check_open()?;
                 let random = self.table.fresh_id().0 as u32;
-                tokio::time::sleep(backoff.pause(tries, random.wrapping_mul(0x9E37_79B9) >> 16)).await;
+                let pause = backoff.pause(tries, random.wrapping_mul(0x9E37_79B9) >> 16);
+                self.background.sleep(left().map_or(pause, |left| left.min(pause))).await;
                 tries = tries.saturating_add(1);
             }
         };
-        match patience {
-            // Boxed, so that the futures of all other claims don't carry its size around.
-            Patience::Within(time) => {
-                Box::pin(tokio::time::timeout(time, spinning)).await.unwrap_or(Ok(None))
-            }
-            _ => Box::pin(spinning).await,
-        }
+        // Boxed, so that the futures of all other claims don't carry its size around.
+        Box::pin(spinning).await
     }
 
     /// Claims that can be handed on to each other share a lane.
@@ -227,7 +328,7 @@ impl Engine {
             Enter::First(request) => request,
         };
         let (id, LaneKey { name, kind }) = (request.id, key);
-        let (name, first) = self.join(request.on(name));
+        let (name, first, in_flight) = self.join(request.on(name), Where::Here);
         let key = LaneKey { name, kind };
         if let Asked::Answered(Ok(Joined::Held(grant))) = &first
             && let Some(visit) = self.table.held_at_once(&key, id, *grant, asked)
@@ -244,7 +345,7 @@ impl Engine {
             }
             // Polled where it is waited for: no task, and one wake-up less.
             Asked::Pending(answer) => {
-                WaitingTask::with(self.clone(), key, waiter, Lent { answer, id, asked })
+                WaitingTask::with(self.clone(), key, waiter, Lent { answer, id, asked, in_flight })
             }
         };
         if self.check_open().is_err() {
@@ -254,17 +355,22 @@ impl Engine {
     }
 
     /// Asks the store, and looks once whether it has answered. The name comes back.
-    fn join(&self, ask: Ask) -> (Name, Asked<Joined>) {
+    fn join(&self, ask: Ask, place: Where) -> (Name, Asked<Joined>, Option<JoinInFlight>) {
         if let Some(answer) = self.session.join_now(&ask) {
-            return (ask.name, Asked::Answered(answer));
+            return (ask.name, Asked::Answered(answer), None);
         }
+        let Some(in_flight) = self.gate.begin_join() else {
+            return (ask.name, Asked::Answered(Err(closed())), None);
+        };
         let name = ask.name.clone();
-        let _context = self.runtime.enter();
-        (name, Asked::new(self.session.clone().join(ask)))
+        let here = if place == Where::Here { self.session.join_here(&ask) } else { None };
+        let _context = self.background.enter();
+        (name, Asked::new(here.unwrap_or_else(|| self.session.clone().join(ask))), Some(in_flight))
     }
 
     /// The store has answered.
     fn joined(self: &Arc<Self>, key: &LaneKey, id: EntryId, answer: Result<Joined>, asked: Tick) {
+        self.heard(&answer, asked);
         let visit = self.table.joined(key, id, answer, asked);
         self.settle(visit);
     }
@@ -272,10 +378,11 @@ impl Engine {
     /// Waits for an answer in a task of its own.
     fn go_on(self: &Arc<Self>, key: LaneKey, request: Lent) {
         let engine = self.clone();
-        self.runtime.spawn(async move {
-            let Lent { answer, id, asked } = request;
+        self.background.spawn_in_flight(async move {
+            let Lent { answer, id, asked, in_flight } = request;
             let answer = answer.await;
             engine.joined(&key, id, answer, asked);
+            drop(in_flight);
         });
     }
 
@@ -297,9 +404,11 @@ impl Engine {
             match action {
                 Action::Join(key, ask) => {
                     let (id, asked) = (ask.id, self.now());
-                    match self.join(ask).1 {
-                        Asked::Answered(answer) => self.joined(&key, id, answer, asked),
-                        Asked::Pending(answer) => self.go_on(key, Lent { answer, id, asked }),
+                    match self.join(ask, Where::Background) {
+                        (_, Asked::Answered(answer), _) => self.joined(&key, id, answer, asked),
+                        (_, Asked::Pending(answer), in_flight) => {
+                            self.go_on(key, Lent { answer, id, asked, in_flight });
+                        }
                     }
                 }
                 Action::GoOn(key, request) => self.go_on(key, request),
@@ -318,7 +427,7 @@ impl Engine {
         let visit = self.table.release(key, hold, now);
         let released = self.settle(visit);
         telemetry::released(&released);
-        (released, hold.valid_until().min(now + self.table.rules.lease))
+        (released, hold.valid_until())
     }
 
     /// Gives a guard back without waiting for the store.
@@ -329,74 +438,88 @@ impl Engine {
         }
     }
 
-    /// Gives a guard back and waits until the store has it.
-    pub(crate) async fn release(self: &Arc<Self>, key: LaneKey, hold: &Arc<Hold>, now: Tick) -> Result<()> {
+    /// Gives a guard back and waits until the store has it, but no longer than `limit`: the release itself goes on.
+    pub(crate) async fn release(
+        self: &Arc<Self>,
+        key: LaneKey,
+        hold: &Arc<Hold>,
+        now: Tick,
+        limit: Option<Duration>,
+    ) -> Result<()> {
         let lost = hold.lost_by(now);
         let (released, until) = self.give_back(&key, hold, now);
-        let (name, left) = match released {
-            Released::Kept => (key.name, Left::Done),
-            Released::NotHeld => (key.name, Left::NotThere),
+        let (name, left, used) = match released {
+            Released::Kept => (key.name, Left::Done, None),
+            Released::NotHeld => (key.name, Left::NotThere, None),
             Released::Leave { id, used, listed } => {
                 let leave = Leave { name: key.name, id, used: Some(used) };
-                self.leave_and_wait(Going { leave, until, listed }).await?
+                let (name, limit) = (leave.name.clone(), limit.unwrap_or(self.table.rules.retry_for));
+                let leaving = self.leave_and_wait(Going { leave, until, listed }, limit);
+                let (name, left) = if limit >= LENT {
+                    leaving.await?
+                } else {
+                    let unknown = || Err(self.explain(not_confirmed(limit, None), &name));
+                    self.background.timeout(limit, leaving).await.unwrap_or_else(unknown)?
+                };
+                (name, left, Some(used))
             }
         };
         // A guard that said it was lost stays lost, even if the store had not noticed yet.
-        let why = match left {
-            Left::Done => lost,
-            Left::NotThere => lost.or_else(|| hold.lost_by(self.now())).or(Some(Lost::Revoked)),
+        let why = match (left, used) {
+            (Left::Done, _) if lost.is_none() => return Ok(()),
+            (Left::NotThere, Some(used)) if lost.is_none() => self.why_it_left(hold, &name, used).await,
+            _ => lost.or_else(|| hold.lost_by(self.now())),
         };
-        match why {
-            None => Ok(()),
-            Some(why) => {
-                let what = format!("the lease had ended before it was released: {why}");
-                Err(self.explain(Error::new(Kind::Lost, what), &name))
-            }
-        }
+        Err(self.lost_before("released", why, &name))
     }
 
-    /// Turns an exclusive hold into a shared one. Asking twice does no harm.
-    pub(crate) async fn downgrade(self: &Arc<Self>, key: &LaneKey, hold: &Arc<Hold>) -> Result<()> {
-        let (name, id) = (&key.name, hold.id);
-        match self.ask(|s| s.downgrade(name.clone(), id)).await.map_err(|e| self.explain(e, name))? {
-            Left::Done => {
-                let visit = self.table.downgraded(key, id);
-                self.settle(visit);
-                Ok(())
-            }
-            Left::NotThere => {
-                let visit = self.table.gone(key, id, Lost::Revoked);
-                self.settle(visit);
-                Err(self
-                    .explain(Error::new(Kind::Lost, "the lease had ended before it was downgraded"), name))
-            }
+    /// Why the entry of a hold that was good when it was given back was not at the store.
+    async fn why_it_left(&self, hold: &Hold, name: &Name, used: Token) -> Option<Lost> {
+        if self.now() >= hold.valid_until() {
+            return Some(Lost::Expired);
         }
+        if self.is_closed() {
+            return Some(Lost::SessionGone);
+        }
+        self.why_gone(name.clone(), hold.id, used).await
     }
 
     /// Gives everything back and ends the session.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
-        if self.closed.swap(true, Ordering::SeqCst) {
+        self.check_not_forked()?;
+        if !self.gate.close() {
             return Ok(());
         }
         self.end_lanes(Lost::SessionGone, Some(&closed()));
-        let answer = {
-            let _context = self.runtime.enter();
-            self.session.clone().close()
-        };
+        let began = self.now();
         self.keeper.notify_one();
-        self.answer_within(self.table.rules.retry_for, answer)
-            .await
-            .map_err(|e| self.placed(e).advice("what this client held ends by itself"))
+        let engine = self.clone();
+        let goodbye = Box::pin(async move {
+            // The goodbye is said whether or not all are answered by then.
+            let patience = engine.table.rules.retry_for / 2;
+            let _ = engine.background.timeout(patience, engine.gate.drained()).await;
+            engine.session.clone().close().await
+        });
+        self.answer_within(self.table.rules.retry_for, goodbye).await.map_err(|e| {
+            let e = if e.retry_advice() == Retry::Never { e } else { e.tried_for(self.now().since(began)) };
+            self.placed(e).advice("what this client held ends by itself")
+        })
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
+        self.gate.is_closed()
+    }
+
+    /// Resolves when the client is closed.
+    pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
+        let gate = self.gate.clone();
+        async move { gate.closed().await }
     }
 
     fn end_lanes(self: &Arc<Self>, why: Lost, error: Option<&Error>) {
         let (actions, lost) = self.table.end(why, error);
         if lost > 0 && error.is_none() {
-            telemetry::all_lost(lost, why);
+            telemetry::all_lost(lost, why, &self.outages);
         }
         self.carry_out(actions);
     }
@@ -414,13 +537,44 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if self.is_forked() {
+            // One more reference, which is never given back: the session is the parent's, and must not end here.
+            std::mem::forget(self.session.clone());
+            return;
+        }
         // The keeper sees that there is nothing left to keep.
         self.keeper.notify_one();
     }
 }
 
+/// The client belongs to another process: its session and its connections are those of the parent.
+fn forked() -> Error {
+    Error::new(Kind::Refused, "this process was forked from the one that opened the client")
+        .advice("connect again in the child: the locks are still the parent's")
+}
+
 fn closed() -> Error {
     Error::new(Kind::Refused, "the client is closed").advice("connect again to lock again")
+}
+
+/// Whose connections a request uses, where a store has both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Where {
+    /// Those of the caller's runtime: the caller waits for the answer.
+    Here,
+    /// Those of the background thread: the request has to be carried out whatever becomes of the caller.
+    Background,
+}
+
+/// How long a claim waits.
+#[derive(Clone, Copy)]
+struct Time {
+    /// It does not wait for another holder.
+    tries: bool,
+    /// Its limit.
+    limit: Option<Duration>,
+    /// How long it bears a store in trouble, if it has no limit.
+    retry_for: Option<Duration>,
 }
 
 enum Entered {

@@ -10,6 +10,7 @@ use leasehold_core::{EntryId, Result, Tick};
 
 use super::Engine;
 use crate::local::LaneKey;
+use crate::local::lane::Overdue;
 use crate::local::waiter::{Lent, Outcome, Waiter};
 
 /// A task that waits. Dropping it takes it out of the queue, and gives back what it was handed meanwhile.
@@ -42,13 +43,21 @@ impl WaitingTask {
     }
 }
 
+impl WaitingTask {
+    /// How things stand for it when its time is over.
+    pub(super) fn overdue(&self) -> Overdue {
+        let overdue = |parts: &Parts| parts.engine.table.overdue(&parts.key, &parts.waiter);
+        self.0.as_ref().map_or(Overdue::Busy, overdue)
+    }
+}
+
 impl Parts {
     fn poll_request(&self, cx: &mut Context<'_>) -> Option<(Result<Joined>, EntryId, Tick)> {
         if !self.lent {
             return None;
         }
         // Stores set timers and start tasks, and whoever polls us may run elsewhere.
-        let _context = self.engine.runtime.enter();
+        let _context = self.engine.background.enter();
         self.waiter.poll_request(cx)
     }
 }
@@ -77,7 +86,11 @@ impl Future for WaitingTask {
 
 impl Drop for WaitingTask {
     fn drop(&mut self) {
-        let Some(Parts { engine, key, waiter, .. }) = self.0.take() else { return };
+        let Some(parts) = self.0.take() else { return };
+        if parts.engine.is_forked() {
+            return std::mem::forget(parts);
+        }
+        let Parts { engine, key, waiter, .. } = parts;
         if let Some(request) = waiter.take_request() {
             engine.go_on(key.clone(), request);
         }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use leasehold_core::store::{Ask, Grant, Otherwise};
-use leasehold_core::{EntryId, Error, Lease, Name, Tick, Want};
+use leasehold_core::{EntryId, Error, Kind, Lease, Name, Tick, Want};
 
 use super::Terms;
 use super::lane::Scene;
+use super::waiter::Waiter;
 
 pub(crate) struct Asking {
     pub(crate) id: EntryId,
@@ -21,6 +22,8 @@ pub(crate) struct Asking {
     pub(crate) first_call: bool,
     /// A grant that came while it was.
     pub(crate) early: Option<Grant>,
+    /// The entry was taken out of the store while it was: whatever the answer says, another one is needed.
+    pub(crate) gone: bool,
     /// Somebody asks for the lock back: we hold it, and the answer that says so is still on its way.
     pub(crate) release_requested: bool,
     /// When to look again.
@@ -48,9 +51,20 @@ impl Request {
 }
 
 impl Asking {
-    /// When the client's patience with a store that does not answer is over.
-    pub(super) fn giving_up_at(&self, scene: &Scene<'_>) -> Tick {
-        self.trouble.map_or(Tick::NEVER, |(since, _)| since + scene.rules.retry_for)
+    /// Until when this one waits for an answer if none comes.
+    pub(super) fn bears(&self, waiter: &Waiter) -> Tick {
+        match self.trouble {
+            Some((since, _)) => waiter.gives_up_at(since),
+            None if self.queued => Tick::NEVER,
+            None => waiter.gives_up_at(self.asked),
+        }
+    }
+
+    /// What somebody reads who gives up now.
+    pub(super) fn complaint(&self, since: Tick, scene: &Scene<'_>) -> Error {
+        let silence = || Error::new(Kind::Unavailable, "the store does not answer");
+        let error = self.last_words.clone().unwrap_or_else(silence).on(&scene.key.name);
+        error.tried_for(scene.now.since(since))
     }
 }
 

@@ -25,8 +25,13 @@ pub(crate) struct Held {
     pub(super) handovers: u32,
     /// The store is being asked whether others wait.
     pub(super) refreshing: bool,
+    /// Until when a try waits for the answer.
+    pub(super) tries_until: Tick,
     /// Others do: whoever comes now waits for the next entry.
     pub(super) closing: bool,
+    /// The store was asked to make a reader of this writer, and it is not known whether it has. The entry may be shared with other
+    /// clients, so no other task gets it: it leaves when its user is done.
+    pub(super) in_doubt: bool,
     pub(crate) due: Tick,
     /// How long the store's last answer was good for. A store may be able to promise less at a time than a whole lease.
     pub(super) lasts: Duration,
@@ -54,9 +59,11 @@ impl Held {
             budget_from: scene.now,
             handovers: 0,
             refreshing: false,
+            tries_until: Tick::NEVER,
             closing: false,
+            in_doubt: false,
             due,
-            lasts: lasts(lease, grant),
+            lasts: lasts(lease, grant, scene.now),
         }
     }
 
@@ -71,7 +78,7 @@ impl Held {
 
     /// Whether the entry leaves when its present users are done, whoever waits here.
     pub(super) fn is_closing(&self) -> bool {
-        self.closing || self.hold.is_release_requested()
+        self.closing || self.in_doubt || self.hold.is_release_requested()
     }
 
     pub(super) fn in_budget(&self, scene: &Scene<'_>) -> bool {
@@ -87,16 +94,23 @@ impl Held {
         if !self.is_closing() && !std::mem::replace(&mut self.refreshing, true) {
             let (id, token) = (self.hold.id, Some(self.highest));
             scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token, more_tokens: true }));
+            self.tries_wait(scene);
         }
+    }
+
+    /// A try waits for the store's answer, but not for ever.
+    pub(super) fn tries_wait(&mut self, scene: &Scene<'_>) {
+        self.tries_until = self.tries_until.min(scene.now + scene.rules.retry_for);
     }
 
     pub(super) fn renewed(&mut self, lease: &Lease, grant: Grant, asked: Tick, scene: &Scene<'_>) {
         self.hold.extend(grant, asked);
-        self.lasts = lasts(lease, grant);
+        self.lasts = lasts(lease, grant, scene.now);
         self.due = match grant.term {
             Term::For(d) => asked + d / 3,
             Term::Until(end) => end,
             Term::Open => scene.now + SLOW_POLL,
+            Term::Session { renew_at, .. } => renew_at,
         };
     }
 
@@ -106,16 +120,22 @@ impl Held {
     }
 }
 
-fn lasts(lease: &Lease, grant: Grant) -> Duration {
+fn lasts(lease: &Lease, grant: Grant, now: Tick) -> Duration {
     match grant.term {
+        Term::Session { until, .. } => until.since(now).min(lease.length()),
         Term::For(d) => d.min(lease.length()),
         Term::Until(_) | Term::Open => lease.length(),
     }
 }
 
 /// Allocating one is a good part of what a lock costs; most names are locked again and again.
-pub(super) fn fresh_hold(spare: &mut Option<Arc<Hold>>, asking: &Asking, grant: Grant) -> Arc<Hold> {
-    let fresh = Hold::new(asking.id, grant, asking.asked);
+pub(super) fn fresh_hold(
+    spare: &mut Option<Arc<Hold>>,
+    asking: &Asking,
+    lease: &Lease,
+    grant: Grant,
+) -> Arc<Hold> {
+    let fresh = Hold::new(asking.id, lease, grant, asking.asked);
     let mut hold = match spare.take() {
         Some(hold) => hold,
         None => return Arc::new(fresh),
@@ -134,6 +154,7 @@ pub(super) fn fresh_hold(spare: &mut Option<Arc<Hold>>, asking: &Asking, grant: 
 fn next_renewal(lease: &Lease, grant: Grant, asked: Tick, now: Tick) -> Tick {
     match (lease, grant.term) {
         (_, Term::Open) => now + SLOW_POLL,
+        (_, Term::Session { renew_at, .. }) => renew_at.max(now),
         // A fixed lease that is longer than what the store can promise at a time has to be asked for again.
         (Lease::Fixed(whole), Term::For(d)) if d + drift(d) < *whole => (asked + d / 3).max(now),
         (Lease::Fixed(_), _) => Tick::NEVER,

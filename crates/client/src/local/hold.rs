@@ -1,14 +1,16 @@
 //! One lease as its guards see it.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::time::Duration;
+use std::task::Poll;
 
 use leasehold_core::store::{Grant, Term};
 use leasehold_core::view::Lost;
-use leasehold_core::{Clock, EntryId, Tick};
+use leasehold_core::{Clock, EntryId, Lease, Tick};
 use tokio::sync::Notify;
 
-use super::{drift, longest_nap};
+use super::drift;
 
 /// A lease that the store granted, shared by the local guards that live on it.
 #[derive(Debug)]
@@ -17,9 +19,11 @@ pub(crate) struct Hold {
     /// The moment after which somebody else may hold: local and pessimistic. With [`OVER`] in it once it was seen to be over: a loss that
     /// somebody knows of is final, whatever the store answers later.
     valid_until: AtomicU64,
+    /// The end of a fixed lease, which no renewal moves; [`Tick::NEVER`] if the lease is kept.
+    ends: Tick,
     /// 0 while it is good; else how it ended.
     ended: AtomicU8,
-    /// A writer that became a reader.
+    /// A writer that became a reader, or may have: the store was asked for it, and its answer is not known.
     downgraded: AtomicBool,
     /// Somebody asked for the lock back.
     release_requested: AtomicBool,
@@ -37,10 +41,16 @@ fn is_over(until: u64) -> bool {
 }
 
 impl Hold {
-    pub(crate) fn new(id: EntryId, grant: Grant, asked: Tick) -> Self {
+    pub(crate) fn new(id: EntryId, lease: &Lease, grant: Grant, asked: Tick) -> Self {
+        let until = valid_until(grant, asked);
         Hold {
             id,
-            valid_until: AtomicU64::new(valid_until(grant, asked).0),
+            valid_until: AtomicU64::new(until.0),
+            ends: match (lease, grant.term) {
+                (Lease::Kept(_), _) => Tick::NEVER,
+                (Lease::Fixed(_), Term::Session { ends, .. }) => ends,
+                (Lease::Fixed(_), _) => until,
+            },
             ended: AtomicU8::new(GOOD),
             downgraded: AtomicBool::new(false),
             release_requested: AtomicBool::new(false),
@@ -51,6 +61,11 @@ impl Hold {
     pub(crate) fn valid_until(&self) -> Tick {
         let until = self.valid_until.load(Ordering::SeqCst);
         Tick(if is_over(until) { until & !OVER } else { until })
+    }
+
+    /// The end of a fixed lease; [`Tick::NEVER`] if the lease is kept.
+    pub(crate) fn ends(&self) -> Tick {
+        self.ends
     }
 
     /// Whether the lock is certainly held at this moment.
@@ -77,12 +92,14 @@ impl Hold {
         }
     }
 
+    /// Whether a writer became a reader, or may have become one.
     pub(crate) fn is_downgraded(&self) -> bool {
         self.downgraded.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn downgrade(&self) {
-        self.downgraded.store(true, Ordering::SeqCst);
+    /// The store is about to be asked to make a reader of the writer, or it is certain that nothing came of it.
+    pub(crate) fn set_downgraded(&self, downgraded: bool) {
+        self.downgraded.store(downgraded, Ordering::SeqCst);
     }
 
     pub(crate) fn is_release_requested(&self) -> bool {
@@ -127,17 +144,28 @@ impl Hold {
         news
     }
 
-    /// Why it was lost, if it was: also by the clock alone.
+    /// Why it was lost, if it was: also by the clock alone. What was once seen to be over has expired, whatever happened to it later.
     pub(crate) fn lost_by(&self, now: Tick) -> Option<Lost> {
         match self.ended.load(Ordering::SeqCst) {
             GOOD if self.is_over(now) => Some(Lost::Expired),
             GOOD | RELEASED => None,
+            _ if is_over(self.valid_until.load(Ordering::SeqCst)) => Some(Lost::Expired),
             code => Some(reason(code)),
         }
     }
 
-    /// Resolves when the lease is lost, and never otherwise.
-    pub(crate) async fn lost(&self, clock: &Clock) -> Lost {
+    /// Resolves when the lease is lost, and never otherwise. Looks at the clock whenever it is polled, and not later than
+    /// `sleep_until` says.
+    pub(crate) async fn lost<S: Future>(&self, clock: &Clock, sleep_until: impl Fn(Tick) -> S) -> Lost {
+        let mut changes = pin!(self.watch_for_loss(clock, sleep_until));
+        poll_fn(|cx| match self.lost_by(clock.now()) {
+            Some(why) => Poll::Ready(why),
+            None => changes.as_mut().poll(cx),
+        })
+        .await
+    }
+
+    async fn watch_for_loss<S: Future>(&self, clock: &Clock, sleep_until: impl Fn(Tick) -> S) -> Lost {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -152,8 +180,10 @@ impl Hold {
                 changed.await;
                 continue;
             }
-            let nap = until.since(now).min(longest_nap(clock)).max(Duration::from_micros(100));
-            let _ = tokio::time::timeout(nap, changed).await;
+            tokio::select! {
+                _ = sleep_until(until) => {}
+                () = changed => {}
+            }
         }
     }
 }
@@ -164,6 +194,7 @@ fn valid_until(grant: Grant, asked: Tick) -> Tick {
         Term::For(d) => asked + d.saturating_sub(drift(d)),
         Term::Until(end) => end,
         Term::Open => Tick::NEVER,
+        Term::Session { until, .. } => until,
     }
 }
 
@@ -187,6 +218,8 @@ fn reason(code: u8) -> Lost {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use std::time::Duration;
+
     use leasehold_core::{Token, TokenBlock};
 
     use super::*;
@@ -199,7 +232,8 @@ mod tests {
     #[test]
     fn a_loss_that_somebody_knows_of_is_final() {
         let (start, second) = (Tick(1_000), grant(Term::For(Duration::from_secs(1))));
-        let hold = Hold::new(EntryId(1), second, start);
+        let kept = Lease::Kept(Duration::from_secs(1));
+        let hold = Hold::new(EntryId(1), &kept, second, start);
         let end = hold.valid_until();
         // Nobody has looked: an answer that comes late is welcome.
         hold.extend(second, end);
@@ -213,7 +247,8 @@ mod tests {
 
     #[test]
     fn what_has_no_end_is_never_over() {
-        let hold = Hold::new(EntryId(1), grant(Term::Open), Tick(0));
+        let kept = Lease::Kept(Duration::from_secs(1));
+        let hold = Hold::new(EntryId(1), &kept, grant(Term::Open), Tick(0));
         assert!(hold.is_good(Tick(u64::MAX - 1)) && hold.is_good(Tick::NEVER));
         assert_eq!(hold.valid_until(), Tick::NEVER);
     }

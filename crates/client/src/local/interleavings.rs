@@ -16,6 +16,7 @@ use shuttle::thread::JoinHandle;
 
 use super::lane::{Enter, Released};
 use super::leaving::Going;
+use super::reentrancy::HoldCount;
 use super::table::Table;
 use super::waiter::{Handed, Outcome, Waiter};
 use super::{Action, LaneKey, LaneKind, Rules, Terms};
@@ -41,7 +42,30 @@ struct Witness {
     highest: u64,
 }
 
+/// How a downgrade goes on.
+#[derive(Clone, Copy)]
+enum Downgrade {
+    Answered,
+    /// The one who asked does not wait: request and answer come later, or never meet the entry.
+    Dropped,
+    /// It has its effect, and the answer never comes.
+    AnswerLost,
+    /// It certainly has no effect.
+    Refused,
+}
+
 impl Witness {
+    /// The only one inside changes what it counts on.
+    fn becomes(&mut self, want: Want) {
+        let (from, to) = match want {
+            Want::Shared => (&mut self.writers, &mut self.readers),
+            _ => (&mut self.readers, &mut self.writers),
+        };
+        *from -= 1;
+        *to += 1;
+        assert!(self.writers == 0 || (self.writers, self.readers) == (1, 0), "two at once");
+    }
+
     fn enters(&mut self, want: Want, token: Token) {
         match want {
             Want::Shared => self.readers += 1,
@@ -71,7 +95,7 @@ fn key() -> LaneKey {
 }
 
 fn terms() -> Terms {
-    Terms { lease: Lease::Kept(Duration::from_secs(30)), barges: false }
+    Terms { lease: Lease::Kept(Duration::from_secs(30)), barges: false, retry_for: None }
 }
 
 impl World {
@@ -80,6 +104,7 @@ impl World {
             lease: Duration::from_secs(30),
             budget: Budget { handovers, time: Duration::from_secs(1) },
             retry_for: Duration::from_secs(1),
+            try_for: Duration::from_secs(1),
             death: Death::AtOnce,
         };
         let table = |id: u128| Table::new(rules.clone(), Clock::manual(), SessionId(id << 64));
@@ -112,13 +137,13 @@ impl World {
                 }
                 continue;
             };
-            let visit = match news {
-                News::Granted(grant) => self.tables[client].granted(&key, id, grant, None),
-                News::Gone(why) => self.tables[client].gone(&key, id, why),
-                News::ReleaseRequested => self.tables[client].release_requested(&key, id),
+            let actions = match news {
+                News::Granted(grant) => self.tables[client].granted(&key, id, grant, None).actions,
+                News::Gone(why) => self.tables[client].gone(&key, id, why).actions,
+                News::ReleaseRequested => self.tables[client].release_requested(&key, id).actions,
                 News::Retry => continue,
             };
-            self.carry_out(client, visit.actions);
+            self.carry_out(client, actions);
         }
         answer
     }
@@ -256,6 +281,97 @@ impl World {
         }
     }
 
+    /// Waits until it holds.
+    fn lock(self: &Arc<Self>, client: usize, want: Want) -> Handed {
+        match self.enter(client, want, false) {
+            Ok(Some(handed)) => handed,
+            Ok(None) => panic!("busy, and it waits"),
+            Err(waiter) => match Self::wait(&waiter) {
+                Outcome::Handed(handed) => handed,
+                other => panic!("{other:?}"),
+            },
+        }
+    }
+
+    /// A writer becomes a reader, in each way in which that can go on.
+    fn downgrading_visit(self: &Arc<Self>, client: usize, how: Downgrade) {
+        let handed = self.lock(client, Want::Exclusive);
+        let id = handed.hold.id;
+        lock(&self.witness).enters(Want::Exclusive, handed.token);
+        shuttle::thread::yield_now();
+        assert!(self.begin_downgrade(client, &handed), "it was held");
+        // From here on it counts on no more than reading.
+        lock(&self.witness).becomes(Want::Shared);
+        let mut reads = Want::Shared;
+        match how {
+            Downgrade::Answered => self.downgrade(client, id),
+            Downgrade::Dropped => self.later(move |world| world.downgrade(client, id)),
+            Downgrade::AnswerLost => {
+                self.at_store(|q, now, out| q.downgrade(id, POLICY, now, out));
+            }
+            Downgrade::Refused => {
+                let visit = self.tables[client].not_downgraded(&key(), id);
+                self.carry_out(client, visit.actions);
+                lock(&self.witness).becomes(Want::Exclusive);
+                reads = Want::Exclusive;
+            }
+        }
+        shuttle::thread::yield_now();
+        lock(&self.witness).leaves(reads);
+        self.release(client, &handed);
+    }
+
+    fn begin_downgrade(&self, client: usize, handed: &Handed) -> bool {
+        let visit = self.tables[client].downgrade_begins(&key(), &handed.hold);
+        self.carry_out(client, visit.actions);
+        visit.answer
+    }
+
+    /// The request and its answer, some time after the one who asked for it may have gone.
+    fn downgrade(&self, client: usize, id: EntryId) {
+        let left = self.at_store(|q, now, out| q.downgrade(id, POLICY, now, out));
+        if left == Left::Done {
+            let visit = self.tables[client].downgraded(&key(), id);
+            self.carry_out(client, visit.actions);
+        }
+    }
+
+    /// Something that happens by itself.
+    fn later(self: &Arc<Self>, what: impl FnOnce(&Arc<World>) + Send + 'static) {
+        let world = self.clone();
+        lock(&self.answers).push(shuttle::thread::spawn(move || what(&world)));
+    }
+
+    /// A reader tries to read once more while it reads.
+    fn nested_try(self: &Arc<Self>, client: usize) {
+        let outer = self.lock(client, Want::Shared);
+        lock(&self.witness).enters(Want::Shared, outer.token);
+        let inner = match self.enter(client, Want::Shared, true) {
+            Ok(inner) => inner,
+            Err(waiter) => match Self::wait(&waiter) {
+                Outcome::Handed(inner) => Some(inner),
+                Outcome::Busy => None,
+                Outcome::Failed(error) => panic!("{error}"),
+            },
+        };
+        if let Some(inner) = inner {
+            self.release(client, &inner);
+        }
+        lock(&self.witness).leaves(Want::Shared);
+        self.release(client, &outer);
+    }
+
+    /// What the store holds an entry as.
+    fn held_as(&self, id: EntryId) -> Option<Want> {
+        let shown = lock(&self.queue).snapshot(&name(), Now { tick: Tick(1), wall: 1 });
+        shown.holders.iter().find(|holder| holder.id == id).map(|holder| holder.want)
+    }
+
+    /// Somebody takes the lock away.
+    fn revoke(&self) {
+        self.at_store(|q, now, out| q.revoke(None, POLICY, now, out));
+    }
+
     /// Somebody asks the holders for the lock.
     fn request(&self) {
         self.at_store(|q, now, out| q.request_release(None, POLICY, now, out));
@@ -334,6 +450,118 @@ fn a_try_never_waits_for_a_holder() {
     explore(2, |world, at| {
         for round in 0..3 {
             world.visit(at % 2, if round == 1 { Want::Shared } else { Want::Exclusive }, at % 2 == round % 2);
+        }
+    });
+}
+
+#[test]
+fn a_downgrade_that_goes_on_in_any_way_never_leaves_a_writer_with_a_shared_entry() {
+    explore(2, |world, at| {
+        let how = [Downgrade::Answered, Downgrade::Dropped, Downgrade::AnswerLost, Downgrade::Refused];
+        for round in 0..3 {
+            match (at, round) {
+                (0, _) => world.downgrading_visit(0, how[round]),
+                (1, 1) => world.downgrading_visit(1, how[3]),
+                (1, _) => world.visit(1, Want::Shared, false),
+                (2, _) => world.visit(0, Want::Exclusive, false),
+                _ => world.visit(at % 2, if round == 1 { Want::Exclusive } else { Want::Shared }, false),
+            }
+        }
+    });
+}
+
+/// One owner: a downgrade in one task, a re-entry as writer in another.
+#[test]
+fn a_downgrade_and_a_re_entry_as_writer_never_both_succeed() {
+    let scenario = || {
+        let world = World::new(2);
+        let handed = Arc::new(world.lock(0, Want::Exclusive));
+        let (id, count) = (handed.hold.id, Arc::new(HoldCount::new(true)));
+        let downgrade = {
+            let (world, handed, count) = (world.clone(), handed.clone(), count.clone());
+            shuttle::thread::spawn(move || {
+                let begins = count.downgrade();
+                if begins {
+                    assert!(world.begin_downgrade(0, &handed));
+                    world.downgrade(0, id);
+                }
+                begins
+            })
+        };
+        let again = {
+            let (world, handed, count) = (world.clone(), handed.clone(), count.clone());
+            shuttle::thread::spawn(move || {
+                let writes = count.enter(true).is_ok();
+                if writes {
+                    for _ in 0..3 {
+                        shuttle::thread::yield_now();
+                        let as_what = (world.held_as(id), handed.hold.is_downgraded());
+                        assert_eq!(as_what, (Some(Want::Exclusive), false), "a writer that only reads");
+                    }
+                    assert!(!count.leave());
+                }
+                writes
+            })
+        };
+        let other = {
+            let world = world.clone();
+            shuttle::thread::spawn(move || world.visit(1, Want::Shared, false))
+        };
+        let (downgraded, wrote) = (downgrade.join().unwrap(), again.join().unwrap());
+        assert!(downgraded || wrote, "one of them succeeds");
+        assert!(count.leave(), "the last guard");
+        world.release(0, &handed);
+        other.join().unwrap();
+        world.must_be_empty();
+    };
+    shuttle::check_random(scenario, 2_000);
+    shuttle::check_pct(scenario, 1_000, 3);
+}
+
+/// Whenever a lock is taken away, in the moment of its grant too, a guard that says it is held is one.
+#[test]
+fn a_revocation_at_any_moment_is_never_missed() {
+    let scenario = || {
+        let world = World::new(2);
+        let claims: Vec<_> = (0..3)
+            .map(|at| {
+                let world = world.clone();
+                shuttle::thread::spawn(move || (at % 2, world.lock(at % 2, Want::Shared)))
+            })
+            .collect();
+        let revoker = {
+            let world = world.clone();
+            shuttle::thread::spawn(move || (0..2).for_each(|_| world.revoke()))
+        };
+        revoker.join().unwrap();
+        let guards: Vec<_> = claims.into_iter().map(|claim| claim.join().unwrap()).collect();
+        let answers = std::mem::take(&mut *lock(&world.answers));
+        answers.into_iter().for_each(|answer| answer.join().unwrap());
+        for (client, guard) in guards {
+            let held = world.held_as(guard.hold.id).is_some();
+            assert_eq!(guard.hold.is_good(Tick(1)), held, "a guard that lies");
+            let visit = world.tables[client].release(&key(), &guard.hold, Tick(1));
+            if let Released::Leave { id, used, .. } = visit.answer {
+                assert_eq!(world.leave(client, id, Some(used)), Left::Done);
+            }
+            world.carry_out(client, visit.actions);
+        }
+        world.must_be_empty();
+    };
+    shuttle::check_random(scenario, 2_000);
+    shuttle::check_pct(scenario, 1_000, 3);
+}
+
+#[test]
+fn a_try_by_a_reader_is_always_answered() {
+    explore(1, |world, at| {
+        for round in 0..3 {
+            match at {
+                0 => world.nested_try(round % 2),
+                1 => world.nested_try(0),
+                2 => world.visit(1, if round == 0 { Want::Shared } else { Want::Exclusive }, round == 1),
+                _ => world.request(),
+            }
         }
     });
 }

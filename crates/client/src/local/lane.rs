@@ -6,14 +6,14 @@ use std::time::Duration;
 use leasehold_core::store::{Grant, Leave, Waiting};
 use leasehold_core::traits::Death;
 use leasehold_core::view::Lost;
-use leasehold_core::{EntryId, Error, Kind, Tick, Token, Want};
+use leasehold_core::{EntryId, Error, Kind, Retry, Tick, Token, Want};
 
 use super::asking::{Asking, Request};
 use super::held::{Held, fresh_hold};
 use super::hold::Hold;
 use super::leaving::{Going, Leaving};
 use super::waiter::{Handed, Outcome, Waiter, Wakers};
-use super::{Action, Due, LENT, LaneKey, LaneKind, RETRY, Rules, SLOW_POLL, Terms, drift};
+use super::{Action, Due, LENT, LaneKey, LaneKind, RETRY, Rules, SILENCE, SLOW_POLL, Terms, drift};
 use crate::sync::Arc;
 
 pub(crate) struct Lane {
@@ -54,7 +54,7 @@ impl Scene<'_> {
 
     fn say_leave(&mut self, id: EntryId, used: Option<Token>, listed: bool, terms: &Terms) {
         let leave = Leave { name: self.key.name.clone(), id, used };
-        let until = self.now + terms.lease.length();
+        let until = self.rules.gone_by(self.now + terms.lease.length());
         self.actions.push(Action::Leave(Going { leave, until, listed }));
     }
 }
@@ -95,7 +95,7 @@ impl Lane {
         match &self.stage {
             Stage::Idle => Tick::NEVER,
             Stage::Asking(asking) => asking.due,
-            Stage::Held(held) => held.due.min(held.hold.valid_until()),
+            Stage::Held(held) => held.due.min(held.hold.valid_until()).min(held.tries_until),
         }
     }
 
@@ -107,7 +107,13 @@ impl Lane {
     }
 
     /// A claim comes.
-    pub(crate) fn enter(&mut self, want: Want, tries: bool, scene: &mut Scene<'_>) -> Enter {
+    pub(crate) fn enter(
+        &mut self,
+        want: Want,
+        tries: bool,
+        retry_for: Option<Duration>,
+        scene: &mut Scene<'_>,
+    ) -> Enter {
         self.notice_the_end(scene);
         match &mut self.stage {
             Stage::Idle if self.waiting.is_empty() => Enter::First(self.ask(want, tries, true, scene)),
@@ -115,21 +121,30 @@ impl Lane {
                 if held.want == Want::Shared && want == Want::Shared && self.waiting.is_empty() =>
             {
                 if held.in_budget(scene) {
-                    Enter::Now(held.hand())
-                } else {
-                    held.refresh(scene);
-                    self.wait(want, tries)
+                    return Enter::Now(held.hand());
                 }
+                // It leaves when its users are done. One of them may be the one that tries.
+                if tries && held.is_closing() {
+                    return Enter::Busy;
+                }
+                held.refresh(scene);
+                self.wait(want, tries, retry_for, scene)
             }
             // Held by another task of this client, with no doubt about it: busy.
             Stage::Held(held) if tries && held.users > 0 => Enter::Busy,
             Stage::Asking(asking) if tries && asking.queued => Enter::Busy,
-            _ => self.wait(want, tries),
+            _ => self.wait(want, tries, retry_for, scene),
         }
     }
 
-    fn wait(&mut self, want: Want, tries: bool) -> Enter {
-        let waiter = Waiter::new(want, tries);
+    fn wait(&mut self, want: Want, tries: bool, retry_for: Option<Duration>, scene: &Scene<'_>) -> Enter {
+        if tries && let Stage::Held(held) = &mut self.stage {
+            held.tries_wait(scene);
+        }
+        let waiter = Waiter::new(want, tries, scene.now, retry_for);
+        if let Stage::Asking(asking) = &mut self.stage {
+            asking.due = asking.due.min(asking.bears(&waiter));
+        }
         self.waiting.push_back(waiter.clone());
         Enter::Wait(waiter)
     }
@@ -142,10 +157,10 @@ impl Lane {
         scene: &mut Scene<'_>,
     ) -> Option<Handed> {
         let Stage::Asking(asking) = &self.stage else { return None };
-        if asking.id != id {
+        if asking.id != id || asking.gone {
             return None;
         }
-        let hold = fresh_hold(&mut self.spare, asking, grant);
+        let hold = fresh_hold(&mut self.spare, asking, &self.terms.lease, grant);
         let mut held = Held::new(asking, hold, &self.terms.lease, grant, scene);
         if !held.hold.is_good(scene.now) {
             return None;
@@ -163,16 +178,20 @@ impl Lane {
         id: EntryId,
         want: Want,
         tries: bool,
+        retry_for: Option<Duration>,
         scene: &mut Scene<'_>,
     ) -> Arc<Waiter> {
-        let waiter = Waiter::new(want, tries);
+        let waiter = Waiter::new(want, tries, scene.now, retry_for);
         self.waiting.push_front(waiter.clone());
         if let Stage::Asking(asking) = &mut self.stage
             && asking.id == id
         {
             asking.first_call = false;
-            asking.due = asking.due.min(scene.now + LENT);
-            if let Some(grant) = asking.early.take() {
+            asking.due = asking.due.min(scene.now + LENT).min(asking.bears(&waiter));
+            if asking.gone {
+                self.stage = Stage::Idle;
+                self.ask_for_the_next(scene);
+            } else if let Some(grant) = asking.early.take() {
                 self.granted(id, grant, None, scene);
             }
         }
@@ -203,9 +222,12 @@ impl Lane {
                     asking.due = scene.now + self.terms.lease.length() / 6;
                     scene.actions.push(Action::Renew(Due::waiting(scene.key.clone(), id)));
                 } else {
-                    let hold = fresh_hold(&mut self.spare, asking, grant);
+                    let hold = fresh_hold(&mut self.spare, asking, &self.terms.lease, grant);
                     let held = Held::new(asking, hold, &self.terms.lease, grant, scene);
                     self.stage = Stage::Held(held);
+                    if !matches!(&self.stage, Stage::Held(held) if held.hold.is_good(scene.now)) {
+                        self.fail_triers(&over_before_its_answer(), scene);
+                    }
                     self.notice_the_end(scene);
                     self.hand_out(scene);
                     self.leave_if_unused(scene);
@@ -265,8 +287,8 @@ impl Lane {
         }
     }
 
-    /// A request about the entry failed. What can help is tried again until the client's patience is over. `false` if nobody
-    /// here knows the entry.
+    /// A request about the entry failed. What can help is tried again for as long as one is left who waits. `false` if the entry is not
+    /// known here.
     pub(crate) fn failed(&mut self, id: EntryId, error: &Error, again: bool, scene: &mut Scene<'_>) -> bool {
         let asking = match &mut self.stage {
             Stage::Asking(asking) if asking.id == id => asking,
@@ -275,6 +297,8 @@ impl Lane {
                 if held.refreshing && held.users == 0 {
                     // Nobody here can go on without the answer: give it back and queue again.
                     self.give_back(scene);
+                } else if !again {
+                    self.fail_triers(error, scene);
                 }
                 return true;
             }
@@ -283,41 +307,84 @@ impl Lane {
         let (since, tries) = asking.trouble.unwrap_or((scene.now, 0));
         asking.trouble = Some((since, tries + 1));
         asking.last_words = Some(error.clone());
-        if again && scene.now.since(since) < scene.rules.retry_for {
+        if again {
             asking.due = scene.now + RETRY.pause(tries, id.0 as u32 ^ tries.wrapping_mul(0x9E37));
-        } else {
-            self.give_up(id, error, again, scene);
-        }
-        true
-    }
-
-    /// Nobody here waits any longer for a store that does not answer, or that says no.
-    fn give_up(&mut self, id: EntryId, error: &Error, maybe_there: bool, scene: &mut Scene<'_>) {
-        if maybe_there {
-            scene.leave(id, None, &self.terms);
+            self.let_go_of_the_impatient(scene);
+            return true;
         }
         self.stage = Stage::Idle;
         for waiter in self.waiting.drain(..) {
             scene.wakers.add(waiter.finish(Outcome::Failed(error.clone())));
         }
+        true
     }
 
-    /// The entry is not at the store any more.
-    pub(crate) fn gone(&mut self, id: EntryId, why: Lost, scene: &mut Scene<'_>) -> bool {
+    /// The store is in trouble: those without a limit of their own wait for it as long as they said.
+    fn let_go_of_the_impatient(&mut self, scene: &mut Scene<'_>) {
+        let Stage::Asking(asking) = &mut self.stage else { return };
+        let Some((trouble, _)) = asking.trouble else { return };
+        self.waiting.retain(|waiter| {
+            let gives_up = asking.bears(waiter);
+            if gives_up > scene.now {
+                asking.due = asking.due.min(gives_up);
+                return true;
+            }
+            let error = asking.complaint(waiter.in_trouble_since(trouble), scene);
+            scene.wakers.add(waiter.finish(Outcome::Failed(error)));
+            false
+        });
+        self.leave_if_unused(scene);
+    }
+
+    /// How things stand for one whose time is over.
+    pub(crate) fn overdue(&self, waiter: &Waiter, scene: &Scene<'_>) -> Overdue {
+        match &self.stage {
+            Stage::Held(held) => {
+                // A reader among readers waits for the store's word, and for no holder.
+                let joins = held.refreshing && held.want == Want::Shared && waiter.want == Want::Shared;
+                if held.users > 0 && !joins { Overdue::Busy } else { Overdue::Unanswered(held.hold.id) }
+            }
+            Stage::Idle => Overdue::Busy,
+            Stage::Asking(asking) => match asking.trouble {
+                Some((since, _)) if asking.queued && scene.now.since(since) < SILENCE => Overdue::Busy,
+                None if asking.queued => Overdue::Busy,
+                Some((since, _)) if asking.queued || asking.last_words.is_some() => {
+                    Overdue::Failed(asking.complaint(waiter.in_trouble_since(since), scene))
+                }
+                _ => Overdue::Unanswered(asking.id),
+            },
+        }
+    }
+
+    /// The entry is not at the store any more. Tells why a held lock was lost by it, if that is news.
+    pub(crate) fn gone(&mut self, id: EntryId, why: Lost, scene: &mut Scene<'_>) -> Option<Lost> {
         match &mut self.stage {
-            Stage::Asking(asking) if asking.id == id && !asking.first_call => {
+            // The task that asks has not read its answer, which may say that it holds.
+            Stage::Asking(asking) if asking.id == id && asking.first_call => {
+                asking.gone = true;
+                None
+            }
+            Stage::Asking(asking) if asking.id == id => {
                 self.stage = Stage::Idle;
                 self.ask_for_the_next(scene);
-                false
+                None
             }
             Stage::Held(held) if held.hold.id == id => {
                 let news = held.hold.lose(why);
                 self.stage = Stage::Idle;
                 self.ask_for_the_next(scene);
-                news
+                news.then_some(why)
             }
-            _ => false,
+            _ => None,
         }
+    }
+
+    /// The store was asked about the entry and does not have it. A store that has forgotten the entry can't tell a lease that ended
+    /// from one that was taken away; our clock can.
+    pub(crate) fn missing(&mut self, id: EntryId, why: Lost, scene: &mut Scene<'_>) -> Option<Lost> {
+        let over = matches!(&self.stage, Stage::Held(held) if !held.hold.is_good(scene.now));
+        let why = if over && why == Lost::Revoked { Lost::Expired } else { why };
+        self.gone(id, why, scene)
     }
 
     /// Somebody asks for the lock back: whoever uses it here is told, and nobody else gets it from this entry. `false` if
@@ -330,6 +397,8 @@ impl Lane {
                 if held.users == 0 {
                     // Nobody has it, only those who wait here for the store to say whether others do.
                     self.give_back(scene);
+                } else {
+                    self.send_triers_away(scene.wakers);
                 }
             }
             _ => return false,
@@ -372,49 +441,72 @@ impl Lane {
         }
     }
 
-    /// The client's writer becomes a reader.
+    /// The store is about to be asked to make a reader of the client's writer. From now on it may be shared with other clients: it
+    /// goes to no other task until the outcome is known. `false` if the lock is not held any more.
+    pub(crate) fn downgrade_begins(&mut self, hold: &Arc<Hold>, scene: &mut Scene<'_>) -> bool {
+        self.notice_the_end(scene);
+        let Stage::Held(held) = &mut self.stage else { return false };
+        if !Arc::ptr_eq(&held.hold, hold) {
+            return false;
+        }
+        held.in_doubt = true;
+        hold.set_downgraded(true);
+        true
+    }
+
+    /// The client's writer has become a reader.
     pub(crate) fn downgraded(&mut self, id: EntryId, scene: &mut Scene<'_>) {
         if let Stage::Held(held) = &mut self.stage
             && held.hold.id == id
         {
             held.want = Want::Shared;
-            held.hold.downgrade();
-            if !held.hold.is_release_requested() {
+            held.in_doubt = false;
+            held.hold.set_downgraded(true);
+            if !held.is_closing() {
                 self.hand_out(scene);
             }
+        }
+    }
+
+    /// It is certain that the client's writer is one still.
+    pub(crate) fn not_downgraded(&mut self, id: EntryId) {
+        if let Stage::Held(held) = &mut self.stage
+            && held.hold.id == id
+        {
+            held.in_doubt = false;
+            held.hold.set_downgraded(false);
         }
     }
 
     /// The keeper looks at the lane.
     pub(crate) fn look(&mut self, scene: &mut Scene<'_>) -> bool {
         let lost = self.notice_the_end(scene);
+        if matches!(&self.stage, Stage::Held(held) if held.tries_until <= scene.now) {
+            let silence = Error::new(Kind::Unavailable, "the store does not answer").on(&scene.key.name);
+            self.fail_triers(&silence, scene);
+        }
         match &mut self.stage {
             Stage::Asking(asking) if asking.due <= scene.now && !asking.first_call => {
                 if !asking.queued {
                     // Perhaps it was answered, and the task that waits for it does not look.
                     let lent = self.waiting.iter().filter_map(|waiter| waiter.take_request());
                     scene.actions.extend(lent.map(|request| Action::GoOn(scene.key.clone(), request)));
-                    let in_doubt = asking.asked + scene.rules.first_answer();
+                    let in_doubt = self.waiting.iter().map(|waiter| asking.bears(waiter));
+                    let in_doubt = in_doubt.fold(asking.asked + scene.rules.first_answer(), Tick::min);
                     if asking.trouble.is_none() && scene.now < in_doubt {
                         asking.due = in_doubt;
                         return lost;
                     }
                 }
-                let (id, again) = (asking.id, scene.now + scene.rules.lease / 6);
-                if let Some((since, _)) = asking.trouble
-                    && scene.now.since(since) >= scene.rules.retry_for
-                {
-                    let silence = || Error::new(Kind::Unavailable, "the store does not answer");
-                    let error = asking.last_words.take().unwrap_or_else(silence).on(&scene.key.name);
-                    self.give_up(id, &error, true, scene);
-                } else if asking.queued {
-                    // In trouble until it is answered: a store that says nothing at all must not hold us for ever.
-                    asking.trouble = asking.trouble.or(Some((scene.now, 0)));
-                    asking.due = asking.giving_up_at(scene).min(again);
-                    scene.actions.push(Action::Renew(Due::waiting(scene.key.clone(), id)));
+                asking.due = scene.now + scene.rules.lease / 6;
+                // In trouble until it is answered: a store that says nothing at all must not hold us for ever.
+                let since = if asking.queued { scene.now } else { asking.asked };
+                asking.trouble = asking.trouble.or(Some((since, 0)));
+                self.let_go_of_the_impatient(scene);
+                let Stage::Asking(asking) = &self.stage else { return lost };
+                if asking.queued {
+                    scene.actions.push(Action::Renew(Due::waiting(scene.key.clone(), asking.id)));
                 } else {
-                    asking.trouble = asking.trouble.or(Some((asking.asked, 0)));
-                    asking.due = asking.giving_up_at(scene).min(again);
                     let ask = self.terms.ask(asking, scene);
                     scene.actions.push(Action::Join(scene.key.clone(), ask.on(scene.key.name.clone())));
                 }
@@ -433,7 +525,9 @@ impl Lane {
     pub(crate) fn end(&mut self, why: Lost, error: Option<&Error>, scene: &mut Scene<'_>) -> bool {
         let lost = match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Held(held) => held.hold.lose(why),
-            Stage::Asking(asking) if asking.first_call => {
+            Stage::Asking(mut asking) if asking.first_call => {
+                // What a closed client is granted goes back by itself.
+                asking.gone = error.is_none();
                 self.stage = Stage::Asking(asking);
                 false
             }
@@ -477,6 +571,9 @@ impl Lane {
                 break;
             }
             if held.tokens.len == 0 {
+                if held.is_closing() {
+                    break;
+                }
                 held.refresh(scene);
                 return;
             }
@@ -495,7 +592,8 @@ impl Lane {
             return;
         }
         held.refreshing = false;
-        if grant.contended || grant.release_requested {
+        held.tries_until = Tick::NEVER;
+        if grant.contended || grant.release_requested || held.is_closing() {
             held.closing = true;
             self.send_triers_away(scene.wakers);
             if matches!(&self.stage, Stage::Held(held) if held.users == 0) {
@@ -582,6 +680,7 @@ impl Lane {
             queued: false,
             first_call,
             early: None,
+            gone: false,
             release_requested: false,
             due: scene.now + scene.rules.first_answer(),
             trouble: None,
@@ -593,15 +692,44 @@ impl Lane {
     }
 
     fn send_triers_away(&mut self, wakers: &mut Wakers) {
+        self.answer_triers(wakers, || Outcome::Busy);
+    }
+
+    /// Those that try are not told that the lock is busy when the store did not say so.
+    fn fail_triers(&mut self, error: &Error, scene: &mut Scene<'_>) {
+        self.answer_triers(scene.wakers, || Outcome::Failed(error.clone()));
+    }
+
+    fn answer_triers(&mut self, wakers: &mut Wakers, outcome: impl Fn() -> Outcome) {
+        if let Stage::Held(held) = &mut self.stage {
+            held.tries_until = Tick::NEVER;
+        }
         if self.waiting.iter().any(|w| w.tries) {
             self.waiting.retain(|w| {
                 if w.tries {
-                    wakers.add(w.finish(Outcome::Busy));
+                    wakers.add(w.finish(outcome()));
                 }
                 !w.tries
             });
         }
     }
+}
+
+fn over_before_its_answer() -> Error {
+    Error::new(Kind::Unavailable, "the lease was over before the store's answer came")
+        .retry(Retry::Later)
+        .advice("choose a longer lease, or wait for the lock")
+}
+
+/// How things stand for one whose time is over.
+#[derive(Debug)]
+pub(crate) enum Overdue {
+    /// Another one holds the lock, or is before it in the queue.
+    Busy,
+    /// The store is in trouble.
+    Failed(Error),
+    /// The store was asked about this entry, and an answer is on its way, perhaps.
+    Unanswered(EntryId),
 }
 
 /// What became of a guard that was given back.

@@ -7,7 +7,7 @@ use leasehold_core::{EntryId, Tick};
 #[derive(Debug, Clone)]
 pub(crate) struct Going {
     pub(crate) leave: Leave,
-    /// It is worth trying until this moment; then it has ended by itself.
+    /// It is worth trying until this moment; then it has ended by itself. [`Tick::NEVER`] if it does not.
     pub(crate) until: Tick,
     /// Whether it is among the [`Leaving`], and is to be taken from there when it has left.
     pub(crate) listed: bool,

@@ -13,6 +13,7 @@
 //! - [`lane`]: the queue of one name: who waits, which entry stands at the store, who holds.
 //! - [`asking`], [`held`]: that entry, before and after it is granted.
 //! - [`leaving`]: entries on their way out; [`release`]: those that somebody waits for.
+//! - [`reentrancy`]: how many guards of one owner share a hold, and whether it may still write.
 //! - [`table`]: all lanes of a client, in shards.
 //! - `interleavings`: all of it under the `shuttle` checker.
 
@@ -23,6 +24,7 @@ pub(crate) mod hold;
 mod interleavings;
 pub(crate) mod lane;
 pub(crate) mod leaving;
+pub(crate) mod reentrancy;
 pub(crate) mod release;
 pub(crate) mod table;
 pub(crate) mod waiter;
@@ -31,7 +33,7 @@ use std::time::Duration;
 
 use leasehold_core::store::Ask;
 use leasehold_core::traits::Death;
-use leasehold_core::{Backoff, Clock, EntryId, Lease, Name, Token};
+use leasehold_core::{Backoff, EntryId, Lease, Name, Tick, Token};
 
 use crate::budget::Budget;
 
@@ -59,6 +61,8 @@ pub(crate) struct Terms {
     pub(crate) lease: Lease,
     /// Whether they barge instead of queueing.
     pub(crate) barges: bool,
+    /// How long the one that comes bears a store in trouble. `None`: it has a limit of its own.
+    pub(crate) retry_for: Option<Duration>,
 }
 
 /// What must be said to the store.
@@ -103,7 +107,10 @@ impl Due {
 pub(crate) struct Rules {
     pub(crate) lease: Duration,
     pub(crate) budget: Budget,
+    /// How long a verb without a limit of its own bears a store in trouble.
     pub(crate) retry_for: Duration,
+    /// How long a claim that does not wait does.
+    pub(crate) try_for: Duration,
     pub(crate) death: Death,
 }
 
@@ -112,6 +119,12 @@ impl Rules {
     /// two renewals. Without it the renewals of locks that were taken one after the other stay apart for ever.
     pub(crate) fn together(&self) -> Duration {
         self.lease / 30
+    }
+
+    /// When an entry has ended by itself that would live until `end` where time ends it. Where deaths are noticed by other means,
+    /// it stays for as long as this process lives.
+    pub(crate) fn gone_by(&self, end: Tick) -> Tick {
+        if self.death == Death::AtOnce { Tick::NEVER } else { end }
     }
 
     /// How long the first answer about an entry may take before it is asked for again.
@@ -128,15 +141,16 @@ pub(crate) const LENT: Duration = Duration::from_millis(100);
 /// open-ended lease the check that the store still knows it.
 pub(crate) const SLOW_POLL: Duration = Duration::from_secs(10);
 
+/// How much longer than its limit a claim waits for an answer that is on its way: whoever gave a shorter limit than a trip to the store takes
+/// is told how the lock stands.
+pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(100);
+
+/// A store that was asked again how an entry waits, and has not answered for so long, is in trouble.
+pub(crate) const SILENCE: Duration = Duration::from_millis(500);
+
 /// The pauses between tries at a store that can't be reached.
 pub(crate) const RETRY: Backoff =
     Backoff { first: Duration::from_millis(5), most: Duration::from_millis(500) };
-
-/// How long to sleep at most while a lease runs: timers stand still while the machine sleeps, the clock of leases does not. A
-/// clock that a test moves can jump at any time.
-pub(crate) fn longest_nap(clock: &Clock) -> Duration {
-    if clock.is_manual() { Duration::from_millis(1) } else { Duration::from_secs(1) }
-}
 
 /// What clocks may disagree by during a lease: 1 % and 2 ms, as in Redlock.
 pub(crate) fn drift(lease: Duration) -> Duration {

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::TryLockError;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use leasehold_core::store::{Left, Pending};
 use leasehold_core::{Result, Tick};
@@ -19,6 +20,8 @@ use crate::sync::{Arc, Mutex, lock};
 /// A release that somebody waits for.
 pub(crate) struct Release {
     pub(crate) going: Going,
+    /// How long it is waited for when a task has taken it.
+    pub(crate) limit: Duration,
     state: Mutex<State>,
 }
 
@@ -42,8 +45,8 @@ pub(crate) enum Heard {
 }
 
 impl Release {
-    pub(crate) fn new(going: Going, request: Pending<Left>) -> Arc<Self> {
-        Arc::new(Release { going, state: Mutex::new(State::Lent(request, None)) })
+    pub(crate) fn new(going: Going, request: Pending<Left>, limit: Duration) -> Arc<Self> {
+        Arc::new(Release { going, limit, state: Mutex::new(State::Lent(request, None)) })
     }
 
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Heard> {
@@ -161,8 +164,6 @@ impl Releases {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
-    use std::time::Duration;
-
     use leasehold_core::store::Leave;
     use leasehold_core::{EntryId, Name};
 
@@ -170,7 +171,7 @@ mod tests {
 
     fn release(request: Pending<Left>) -> Arc<Release> {
         let leave = Leave::new(Name::new("n").unwrap(), EntryId(1));
-        Release::new(Going { leave, until: Tick::NEVER, listed: false }, request)
+        Release::new(Going { leave, until: Tick::NEVER, listed: false }, request, LENT)
     }
 
     fn never() -> Pending<Left> {

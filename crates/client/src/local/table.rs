@@ -9,7 +9,7 @@ use leasehold_core::view::Lost;
 use leasehold_core::{Clock, EntryId, Error, Name, Result, Retry, SessionId, Tick, Want};
 
 use super::hold::Hold;
-use super::lane::{Enter, Lane, Released, Scene};
+use super::lane::{Enter, Lane, Overdue, Released, Scene, Stage};
 use super::leaving::Leaving;
 use super::release::{Release, Releases};
 use super::waiter::{Handed, Outcome, Waiter, Wakers};
@@ -121,7 +121,7 @@ impl Table {
         tries: bool,
         now: Tick,
     ) -> Visit<Enter> {
-        self.visit(key, Some(terms), now, |lane, scene| lane.enter(want, tries, scene))
+        self.visit(key, Some(terms), now, |lane, scene| lane.enter(want, tries, terms.retry_for, scene))
             .expect("a lane is made")
     }
 
@@ -144,8 +144,10 @@ impl Table {
         tries: bool,
     ) -> Visit<Arc<Waiter>> {
         let now = self.clock.now();
-        self.visit(key, Some(terms), now, |lane, scene| lane.first_waits(id, want, tries, scene))
-            .expect("a lane is made")
+        self.visit(key, Some(terms), now, |lane, scene| {
+            lane.first_waits(id, want, tries, terms.retry_for, scene)
+        })
+        .expect("a lane is made")
     }
 
     /// The answer to a join that was sent at `asked`. An entry that nobody here knows any more is disowned: it may have
@@ -177,7 +179,7 @@ impl Table {
         Visit { answer: (), actions, hurry }
     }
 
-    /// The answer to a renewal that was sent at `asked`. Tells whether a held lock was lost by it. An entry that nobody here
+    /// The answer to a renewal that was sent at `asked`. Tells why a held lock was lost by it, if it was. An entry that nobody here
     /// knows any more has been left since: nothing is to be done about it.
     pub(crate) fn renewed(
         &self,
@@ -185,14 +187,15 @@ impl Table {
         id: EntryId,
         answer: Result<Renewed>,
         asked: Tick,
-    ) -> Visit<bool> {
+    ) -> Visit<Option<Lost>> {
         let visit = match answer {
             Ok(Renewed::Held(grant)) => self.granted(key, id, grant, Some(asked)),
             Ok(Renewed::Waiting(waiting)) => self.queued(key, id, waiting, asked),
-            Ok(Renewed::Gone(why)) => return self.gone(key, id, why),
+            Ok(Renewed::Gone(why)) => return self.missing(key, id, why),
             Err(error) => self.failed(key, id, &error),
         };
-        Visit { answer: false, ..visit }
+        let Visit { actions, hurry, .. } = visit;
+        Visit { answer: None, actions, hurry }
     }
 
     fn failed(&self, key: &LaneKey, id: EntryId, error: &Error) -> Visit<bool> {
@@ -215,9 +218,14 @@ impl Table {
         self.about(key, |lane, scene| lane.queued(id, waiting, asked, scene))
     }
 
-    /// The entry is not at the store any more. The answer tells whether a held lock was lost by it.
-    pub(crate) fn gone(&self, key: &LaneKey, id: EntryId, why: Lost) -> Visit<bool> {
+    /// The entry is not at the store any more. Tells why a held lock was lost by it, if it was.
+    pub(crate) fn gone(&self, key: &LaneKey, id: EntryId, why: Lost) -> Visit<Option<Lost>> {
         self.about(key, |lane, scene| lane.gone(id, why, scene))
+    }
+
+    /// The store was asked about the entry and does not have it.
+    pub(crate) fn missing(&self, key: &LaneKey, id: EntryId, why: Lost) -> Visit<Option<Lost>> {
+        self.about(key, |lane, scene| lane.missing(id, why, scene))
     }
 
     /// Somebody asks for the lock back.
@@ -225,8 +233,8 @@ impl Table {
         self.about(key, |lane, scene| lane.release_requested(id, scene))
     }
 
-    fn about(&self, key: &LaneKey, act: impl FnOnce(&mut Lane, &mut Scene<'_>) -> bool) -> Visit<bool> {
-        self.visit(key, None, self.clock.now(), act).unwrap_or_else(|| Visit::in_vain(false))
+    fn about<T: Default>(&self, key: &LaneKey, act: impl FnOnce(&mut Lane, &mut Scene<'_>) -> T) -> Visit<T> {
+        self.visit(key, None, self.clock.now(), act).unwrap_or_else(|| Visit::in_vain(T::default()))
     }
 
     pub(crate) fn release(&self, key: &LaneKey, hold: &Arc<Hold>, now: Tick) -> Visit<Released> {
@@ -256,11 +264,41 @@ impl Table {
         Visit { answer: handed, actions, hurry }
     }
 
-    pub(crate) fn downgraded(&self, key: &LaneKey, id: EntryId) -> Visit<bool> {
-        self.about(key, |lane, scene| {
-            lane.downgraded(id, scene);
-            false
-        })
+    /// How things stand for one whose time is over.
+    pub(crate) fn overdue(&self, key: &LaneKey, waiter: &Waiter) -> Overdue {
+        let visit = self.visit(key, None, self.clock.now(), |lane, scene| lane.overdue(waiter, scene));
+        visit.map_or(Overdue::Busy, |visit| visit.answer)
+    }
+
+    /// How many leases are held, and until when all of them are certain if none is renewed.
+    pub(crate) fn held(&self) -> (usize, Tick) {
+        let (mut count, mut until) = (0, Tick::NEVER);
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let solo = shard.solo.values().map(|(_, lane)| lane);
+            for lane in shard.queue.values().chain(shard.barge.values()).chain(solo) {
+                if let Stage::Held(held) = &lane.stage {
+                    count += 1;
+                    until = until.min(held.hold.valid_until());
+                }
+            }
+        }
+        (count, until)
+    }
+
+    /// The store is about to be asked to make a reader of a writer. `false` if the lock is not held any more.
+    pub(crate) fn downgrade_begins(&self, key: &LaneKey, hold: &Arc<Hold>) -> Visit<bool> {
+        self.about(key, |lane, scene| lane.downgrade_begins(hold, scene))
+    }
+
+    /// It has made a reader of it.
+    pub(crate) fn downgraded(&self, key: &LaneKey, id: EntryId) -> Visit<()> {
+        self.about(key, |lane, scene| lane.downgraded(id, scene))
+    }
+
+    /// It is certain that it has not.
+    pub(crate) fn not_downgraded(&self, key: &LaneKey, id: EntryId) -> Visit<()> {
+        self.about(key, |lane, _| lane.not_downgraded(id))
     }
 
     /// The lane whose entry this is.
@@ -452,11 +490,16 @@ mod tests {
     #[test]
     fn a_renewal_that_is_answered_after_the_loss_was_told_does_not_keep_the_lock_from_others() {
         let clock = Clock::manual();
-        let rules =
-            Rules { lease: LEASE, budget: Budget::default(), retry_for: LEASE, death: Death::LeaseEnd };
+        let rules = Rules {
+            lease: LEASE,
+            budget: Budget::default(),
+            retry_for: LEASE,
+            try_for: LEASE,
+            death: Death::LeaseEnd,
+        };
         let table = Table::new(rules, clock, SessionId(1));
         let key = LaneKey { name: Name::new("n").unwrap(), kind: LaneKind::Queue };
-        let terms = Terms { lease: Lease::Kept(LEASE), barges: false };
+        let terms = Terms { lease: Lease::Kept(LEASE), barges: false, retry_for: Some(LEASE) };
         let start = table.clock.now();
         let Enter::First(request) = table.enter(&key, Want::Exclusive, terms, false, start).answer else {
             panic!("nobody else is there")
@@ -479,5 +522,38 @@ mod tests {
             matches!(&actions[..], [Action::Bury(_, gone, _), Action::Join(_, ask)] if *gone == id && ask.id != id),
             "{actions:?}"
         );
+    }
+
+    /// A store that has forgotten the entry says "revoked"; the clock knows better. And what was told once stays so.
+    #[test]
+    fn a_lease_that_ended_by_the_clock_has_expired_whatever_a_renewal_says() {
+        for seen in [false, true] {
+            let rules = Rules {
+                lease: LEASE,
+                budget: Budget::default(),
+                retry_for: LEASE,
+                try_for: LEASE,
+                death: Death::LeaseEnd,
+            };
+            let table = Table::new(rules, Clock::manual(), SessionId(1));
+            let key = LaneKey { name: Name::new("n").unwrap(), kind: LaneKind::Queue };
+            let terms = Terms { lease: Lease::Kept(LEASE), barges: false, retry_for: None };
+            let start = table.clock.now();
+            let Enter::First(request) = table.enter(&key, Want::Exclusive, terms, false, start).answer else {
+                panic!("nobody else is there")
+            };
+            let id = request.id;
+            let visit = table.held_at_once(&key, id, grant(1), start).expect("the lane");
+            let hold = visit.answer.expect("a grant that is good").hold;
+            table.clock.advance(LEASE);
+            if seen {
+                assert_eq!(hold.lost_by(table.clock.now()), Some(Lost::Expired));
+                table.gone(&key, id, Lost::Revoked);
+            } else {
+                let lost = table.renewed(&key, id, Ok(Renewed::Gone(Lost::Revoked)), start).answer;
+                assert_eq!(lost, Some(Lost::Expired));
+            }
+            assert_eq!(hold.lost_by(table.clock.now()), Some(Lost::Expired));
+        }
     }
 }

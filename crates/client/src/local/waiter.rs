@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use leasehold_core::store::{Joined, Pending};
 use leasehold_core::{EntryId, Error, Result, Tick, Token, Want};
 
 use super::hold::Hold;
+use crate::engine::JoinInFlight;
 use crate::sync::{Arc, Mutex, lock};
 
 /// A task that waits. It lives in its lane's queue and in the task's future.
@@ -14,6 +16,10 @@ pub(crate) struct Waiter {
     pub(crate) want: Want,
     /// Whether it only wants to know if the lock can be had at once.
     pub(crate) tries: bool,
+    /// When it came.
+    since: Tick,
+    /// How long it bears a store in trouble. `None`: it has a limit of its own, and stays until then.
+    retry_for: Option<Duration>,
     slot: Mutex<Slot>,
     /// The request to the store that its task polls while it waits.
     request: Mutex<Option<Lent>>,
@@ -26,6 +32,8 @@ pub(crate) struct Lent {
     pub(crate) id: EntryId,
     /// When it was sent.
     pub(crate) asked: Tick,
+    /// The goodbye of the session waits for it.
+    pub(crate) in_flight: Option<JoinInFlight>,
 }
 
 impl fmt::Debug for Lent {
@@ -56,8 +64,19 @@ pub(crate) struct Handed {
 }
 
 impl Waiter {
-    pub(crate) fn new(want: Want, tries: bool) -> Arc<Self> {
-        Arc::new(Waiter { want, tries, slot: Mutex::new(Slot::Waiting(None)), request: Mutex::new(None) })
+    pub(crate) fn new(want: Want, tries: bool, since: Tick, retry_for: Option<Duration>) -> Arc<Self> {
+        let (slot, request) = (Mutex::new(Slot::Waiting(None)), Mutex::new(None));
+        Arc::new(Waiter { want, tries, since, retry_for, slot, request })
+    }
+
+    /// When it gives up if the store is in trouble since then and stays so.
+    pub(crate) fn gives_up_at(&self, trouble: Tick) -> Tick {
+        self.retry_for.map_or(Tick::NEVER, |time| self.in_trouble_since(trouble) + time)
+    }
+
+    /// Since when the trouble is its own.
+    pub(crate) fn in_trouble_since(&self, trouble: Tick) -> Tick {
+        trouble.max(self.since)
     }
 
     /// The task polls this request from now on.

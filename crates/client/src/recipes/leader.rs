@@ -71,7 +71,7 @@ impl Leader {
     /// Who leads now.
     pub async fn current(&self) -> Result<Option<EntryView>> {
         let name = self.claim.checked_name(&self.engine)?;
-        let snapshot = self.engine.ask(|s| s.inspect(name.clone())).await?;
+        let snapshot = self.claim.ask(&self.engine, |s| s.inspect(name.clone())).await?;
         Ok(snapshot.holders.into_iter().next())
     }
 
@@ -81,15 +81,16 @@ impl Leader {
         let name = self.claim.checked_name(&self.engine)?.clone();
         let prefix = name.as_str().to_owned();
         // Watch first, look then: no change falls between.
-        let mut events = self.engine.ask(|s| s.watch(prefix.clone())).await?;
+        let mut events = self.claim.ask(&self.engine, |s| s.watch(prefix.clone())).await?;
         let first = self.current().await?;
         let (tell, changes) = mpsc::channel(1);
         let this = self.clone();
         let mut told = first.as_ref().map(|v| v.id);
-        let task = self.client.engine.runtime.spawn(async move {
+        let task = self.client.engine.background.spawn(async move {
             if tell.send(Ok(first)).await.is_err() {
                 return;
             }
+            let mut closed = std::pin::pin!(this.engine.closed());
             loop {
                 let concerns_us = tokio::select! {
                     event = std::future::poll_fn(|cx| events.as_mut().poll_next(cx)) => match event {
@@ -100,11 +101,16 @@ impl Leader {
                     },
                     () = tokio::time::sleep(LOOK) => true,
                     () = tell.closed() => return,
+                    () = &mut closed => return,
                 };
                 if !concerns_us {
                     continue;
                 }
-                let now = this.current().await;
+                let now = tokio::select! {
+                    biased;
+                    () = &mut closed => return,
+                    now = this.current() => now,
+                };
                 let id = now.as_ref().ok().and_then(|v| v.as_ref()).map(|v| v.id);
                 if now.is_err() || id != told {
                     told = id;
@@ -129,6 +135,11 @@ impl Leadership {
         self.0.release().await
     }
 
+    /// As [`Guard::release_within`].
+    pub async fn resign_within(self, time: Duration) -> Result<()> {
+        self.0.release_within(time).await
+    }
+
     /// The guard, for code that does not care that it is a leader's.
     pub fn into_guard(self) -> Guard {
         self.0
@@ -151,7 +162,8 @@ pub struct Observe {
 }
 
 impl Observe {
-    /// The leader at first, then each change. An error is passed on and the stream goes on; `None` when the client is gone.
+    /// The leader at first, then each change. An error is passed on and the stream goes on; `None` when the client is
+    /// [closed](Client::close).
     pub async fn next(&mut self) -> Option<Result<Option<EntryView>>> {
         self.changes.recv().await
     }

@@ -9,8 +9,10 @@
 //! | [`Striped`] | one a stripe |
 //! | [`Leader`] | one, for as long as it can |
 //!
-//! Every recipe has the same three verbs: wait as long as it takes, try, wait no longer than. A busy lock is `None`, never an
-//! error. Handles are cheap to clone; options are given before the verb.
+//! Every recipe has the same three verbs: wait as long as it takes, try, wait no longer than. `None` means that another one has
+//! the lock, and is never an error; a store that is not available is one, of kind
+//! [`Unavailable`](leasehold_core::Kind::Unavailable), when the verb's [limit](crate::ClientBuilder::retry_for) is reached. Handles are
+//! cheap to clone; options are given before the verb.
 //!
 //! # Cancel safety
 //!
@@ -27,7 +29,7 @@ mod striped;
 pub use leader::{Leader, Leadership, Observe};
 pub use multi::{Multi, MultiGuard, Part};
 pub use mutex::Mutex;
-pub use rwlock::{RwLock, WriteGuard};
+pub use rwlock::{DowngradeError, RwLock, WriteGuard};
 pub use semaphore::Semaphore;
 pub use striped::Striped;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_core::view::Lost;
-use leasehold_core::{Error, IntoName, Kind, Name, Order, Owner, Result, Token, Want};
+use leasehold_core::{Error, IntoName, Kind, Name, Order, Owner, Result, Retry, Token, Want};
 
 use crate::claim::Claim;
 use crate::client::Client;
@@ -45,9 +45,14 @@ impl Part {
 
 /// Several locks as one: all or nothing, within one budget of time.
 ///
-/// The parts are always taken in the order of their names, whatever order the caller gives, so that callers with overlapping sets
-/// never wait for each other in a circle. (Nesting a multi-lock inside another lock gives that up, as always.) It costs one
-/// trip to the store a part.
+/// While a part is waited for, no other part is kept from the rest of the world: a claim queues for one part, and when it has that one
+/// it takes the others. If one of those stays busy for more than a moment, it gives everything back and queues for the busy one
+/// first. The moment is 100 ms, and doubles with every new beginning, so a set whose locks are all in constant demand is had
+/// in the end. A multi-lock is therefore not served strictly in the order of any one queue.
+///
+/// Callers with overlapping sets never wait for each other in a circle, whatever order they name the parts in: one that holds a
+/// part waits only for names that come after it. (Nesting a multi-lock inside another lock gives that up, as always.) A set that
+/// is free costs one trip to the store a part.
 ///
 /// A name given twice is taken once, with the stronger want.
 ///
@@ -69,6 +74,7 @@ pub struct Multi {
     order: Order,
     owner: Option<Owner>,
     reentrant: bool,
+    retry_for: Option<Duration>,
 }
 
 impl Multi {
@@ -81,6 +87,7 @@ impl Multi {
             order: Order::Queue,
             owner: None,
             reentrant: false,
+            retry_for: client.retry_for,
         }
     }
 
@@ -108,6 +115,12 @@ impl Multi {
         self
     }
 
+    /// How long a store that is not available is asked again before a verb fails that has no limit of its own.
+    pub fn retry_for(mut self, time: Duration) -> Self {
+        self.retry_for = Some(time);
+        self
+    }
+
     /// Waits for all parts as long as it takes.
     pub async fn lock(&self) -> Result<MultiGuard> {
         match self.acquire(Patience::Forever).await? {
@@ -121,40 +134,132 @@ impl Multi {
         self.acquire(Patience::Try).await
     }
 
-    /// Waits for all parts no longer than `time` in all; if that is not enough, none is kept.
+    /// Waits for all parts no longer than `time` in all; if that is not enough, none is kept. No time at all is one try.
     pub async fn lock_within(&self, time: Duration) -> Result<Option<MultiGuard>> {
-        match tokio::time::timeout(time, self.acquire(Patience::Forever)).await {
-            Ok(done) => done,
-            // What was taken so far went with the future.
-            Err(_) => Ok(None),
+        self.acquire(Patience::Within(time)).await
+    }
+
+    /// Round after round: wait for one part, holding nothing, then take the others. What was busy is waited for first in the next
+    /// round.
+    async fn acquire(&self, patience: Patience) -> Result<Option<MultiGuard>> {
+        let parts = self.parts.clone()?;
+        let time = Time {
+            began: Instant::now(),
+            limit: match patience {
+                Patience::Try => Some(Duration::ZERO),
+                Patience::Within(time) => Some(time),
+                Patience::Forever => None,
+            },
+            try_for: self.retry_for.unwrap_or(self.engine.table.rules.try_for),
+        };
+        let (mut first, mut pause) = (0, FIRST_PAUSE);
+        loop {
+            match self.round(&parts, first, pause, &time).await? {
+                Round::All(guards) => return all_held(guards),
+                Round::Missed(_, why) if time.is_over() => return why.map_or(Ok(None), Err),
+                // A part before the one that was waited for is best had by beginning with the very first: from there on every
+                // other one can be waited for.
+                Round::Missed(at, _) => {
+                    first = if at > first { at } else { 0 };
+                    pause = pause.saturating_mul(2);
+                }
+            }
         }
     }
 
-    async fn acquire(&self, patience: Patience) -> Result<Option<MultiGuard>> {
-        let parts = self.parts.clone()?;
-        let mut guards = Vec::with_capacity(parts.len());
-        for (name, want) in parts {
-            let claim = Claim {
-                name: Ok(name),
-                want: Ok(want),
-                lease: self.lease,
-                order: self.order,
-                owner: self.owner.clone(),
-                reentrant: self.reentrant,
-            };
-            // On an error or a busy part the guards so far are dropped, and with them the locks.
-            match self.engine.acquire(&claim, patience).await? {
-                Some(guard) => guards.push(guard),
-                None => return Ok(None),
+    /// Waits for one part as long as there is time, then takes all others. A part whose name comes after all that are held is waited for
+    /// during `pause`: that can't make a circle, as everybody who holds something waits for later names only. For an earlier
+    /// one there is no waiting.
+    async fn round(
+        &self,
+        parts: &[(Name, Want)],
+        first: usize,
+        pause: Duration,
+        time: &Time,
+    ) -> Result<Round> {
+        let patience = time.left().map_or(Patience::Forever, Patience::Within);
+        let Some(guard) = self.part(&parts[first], patience, time).await? else {
+            return Ok(Round::Missed(first, None));
+        };
+        let mut guards = BTreeMap::from([(first, guard)]);
+        let until = Instant::now() + time.left().map_or(pause, |left| left.min(pause));
+        for (at, part) in parts.iter().enumerate().filter(|(at, _)| *at != first) {
+            let later = guards.keys().all(|held| *held < at);
+            let wait = if later { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
+            // Where a part is missed the guards so far are dropped, and with them the locks.
+            match self.part(part, Patience::Within(wait), time).await {
+                Ok(Some(guard)) => drop(guards.insert(at, guard)),
+                Ok(None) => return Ok(Round::Missed(at, None)),
+                Err(error) if error.retry_advice() == Retry::Never => return Err(error),
+                // A store that did not answer in a moment has all the time there is in the next round.
+                Err(error) => return Ok(Round::Missed(at, Some(error))),
             }
         }
-        // The first part may have ended while the last one was waited for.
-        if let Some(lost) = guards.iter().find(|g| !g.is_held()) {
-            let what = format!("the lock {:?} ended while the others were waited for", lost.name());
-            return Err(Error::new(Kind::Lost, what).advice("choose a longer lease, or none"));
-        }
-        Ok(Some(MultiGuard { guards }))
+        Ok(Round::All(guards.into_values().collect()))
     }
+
+    async fn part(&self, part: &(Name, Want), patience: Patience, time: &Time) -> Result<Option<Guard>> {
+        let claim = Claim {
+            name: Ok(part.0.clone()),
+            want: Ok(part.1),
+            lease: self.lease,
+            order: self.order,
+            owner: self.owner.clone(),
+            reentrant: self.reentrant,
+            retry_for: match patience {
+                Patience::Try | Patience::Within(Duration::ZERO) => Some(time.for_a_try()),
+                _ => self.retry_for,
+            },
+        };
+        self.engine.acquire(&claim, patience).await
+    }
+}
+
+/// For how long the parts that were had are held in the first round while others are waited for. It doubles with every round, so a set of
+/// locks that are all in demand is had in the end.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a multi-lock waits in all.
+struct Time {
+    began: Instant,
+    /// Zero for a try, which has the time of one that the store may need to answer.
+    limit: Option<Duration>,
+    try_for: Duration,
+}
+
+impl Time {
+    fn left(&self) -> Option<Duration> {
+        self.limit.map(|limit| limit.saturating_sub(self.began.elapsed()))
+    }
+
+    fn is_over(&self) -> bool {
+        self.left() == Some(Duration::ZERO)
+    }
+
+    /// All tries together have the time of one; those of a claim that waits, what is left of its own.
+    fn for_a_try(&self) -> Duration {
+        match self.limit {
+            Some(Duration::ZERO) => self.try_for.saturating_sub(self.began.elapsed()),
+            Some(_) => self.try_for.min(self.left().unwrap_or_default()),
+            None => self.try_for,
+        }
+    }
+}
+
+/// What came of one round.
+enum Round {
+    All(Vec<Guard>),
+    /// This part could not be had, because another one has it or for this reason, and nothing is held.
+    Missed(usize, Option<Error>),
+}
+
+/// The first part may have ended while the last one was waited for.
+fn all_held(guards: Vec<Guard>) -> Result<Option<MultiGuard>> {
+    if let Some(lost) = guards.iter().find(|g| !g.is_held()) {
+        let what = format!("the lock {:?} ended while the others were waited for", lost.name());
+        return Err(Error::new(Kind::Lost, what).advice("choose a longer lease, or none"));
+    }
+    Ok(Some(MultiGuard { guards }))
 }
 
 /// One order for all callers, each name once.
@@ -212,6 +317,11 @@ impl MultiGuard {
         self.guards.iter().filter_map(Guard::remaining).min()
     }
 
+    /// How much is left of the fixed lease that ends first; `None` if the leases are kept. As [`Guard::lease_left`].
+    pub fn lease_left(&self) -> Option<Duration> {
+        self.guards.iter().filter_map(Guard::lease_left).min()
+    }
+
     /// Resolves when the first of the parts is lost.
     pub async fn lost(&self) -> Lost {
         first_of(self.guards.iter().map(Guard::lost)).await
@@ -238,10 +348,17 @@ impl MultiGuard {
 
     /// Gives all parts back, the last one taken first. Every part is tried, whatever happens to the others; the first error is
     /// reported.
-    pub async fn release(mut self) -> Result<()> {
+    pub async fn release(self) -> Result<()> {
+        let patience = self.guards.first().map_or(Duration::ZERO, Guard::patience);
+        self.release_within(patience).await
+    }
+
+    /// As [`release`](MultiGuard::release), but waits for the store no longer than `time` in all.
+    pub async fn release_within(mut self, time: Duration) -> Result<()> {
+        let began = Instant::now();
         let mut result = Ok(());
         while let Some(guard) = self.guards.pop() {
-            result = result.and(guard.release().await);
+            result = result.and(guard.release_within(time.saturating_sub(began.elapsed())).await);
         }
         result
     }

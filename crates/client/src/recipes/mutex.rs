@@ -42,12 +42,13 @@ impl Mutex {
         lock(&self.engine, &self.claim).await
     }
 
-    /// Takes the lock if it is free, and leaves nothing behind if it is not.
+    /// Takes the lock if it is free, and leaves nothing behind if it is not. An error if the store gives no answer within one
+    /// [time-out](crate::ClientBuilder::try_for).
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         try_lock(&self.engine, &self.claim).await
     }
 
-    /// Waits for the lock no longer than `time`.
+    /// Waits for the lock no longer than `time`. `None` if another one has it then; an error if the store is not available then.
     pub async fn lock_within(&self, time: Duration) -> Result<Option<Guard>> {
         lock_within(&self.engine, &self.claim, time).await
     }

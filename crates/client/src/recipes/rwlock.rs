@@ -1,10 +1,11 @@
 //! Many readers or one writer.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Name, Result, Want};
+use leasehold_core::{Error, Name, Result, Want};
 
 use super::{lock, lock_within, try_lock};
 use crate::claim::{Claim, claim_options};
@@ -84,9 +85,18 @@ pub struct WriteGuard(Guard);
 
 impl WriteGuard {
     /// Turns the write lock into a read lock without letting go of it: the place in the queue and the token stay, and no
-    /// other writer can come in between. On an error the lock is given back.
-    pub async fn downgrade(self) -> Result<Guard> {
-        self.0.downgrade().await
+    /// other writer can come in between. Tried again for as long as the client tries
+    /// ([`retry_for`](crate::ClientBuilder::retry_for)) if the store does not answer.
+    ///
+    /// An error has the lock inside: as a write lock if it is certain that nothing has changed, else as a read lock (see
+    /// [`DowngradeError`]). With `?` it turns into an [`Error`] and the lock is given back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future gives the lock back: the request goes on by itself, and the lock leaves this client, whatever comes of
+    /// it. A task of this client that waits to write queues at the store again.
+    pub async fn downgrade(self) -> Result<Guard, DowngradeError> {
+        self.0.downgrade().await.map_err(|(error, guard)| DowngradeError(Box::new(Kept { error, guard })))
     }
 
     /// The guard, for code that does not care that it is a writer's.
@@ -98,6 +108,11 @@ impl WriteGuard {
     pub async fn release(self) -> Result<()> {
         self.0.release().await
     }
+
+    /// As [`Guard::release_within`].
+    pub async fn release_within(self, time: Duration) -> Result<()> {
+        self.0.release_within(time).await
+    }
 }
 
 impl Deref for WriteGuard {
@@ -105,5 +120,96 @@ impl Deref for WriteGuard {
 
     fn deref(&self) -> &Guard {
         &self.0
+    }
+}
+
+/// A [downgrade](WriteGuard::downgrade) that failed, with the lock, which is held as before.
+///
+/// - Nothing has changed: the lock is held twice by a re-entrant owner, the store has no shared locks, or it certainly did not
+///   get the request. Then the lock is a write lock, [`into_writer`](DowngradeError::into_writer) gives it, and its
+///   [`want`](Guard::want) is [`Exclusive`](Want::Exclusive).
+/// - The store did not answer in time, so it may have let other readers in. Then the lock is good to read with, its `want` is
+///   [`Shared`](Want::Shared), and it leaves this client when its guard is dropped.
+/// - The lock was lost before. Then the guard says so.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+/// # let client = leasehold_client::Client::open(leasehold_memory::Memory::new()).await?;
+/// # use leasehold_client::Owner;
+/// let config = client.rwlock("config").owner(Owner::new()).reentrant();
+/// let (outer, inner) = (config.write().await?, config.write().await?);
+/// match outer.downgrade().await {
+///     Ok(_reader) => unreachable!("it is held twice"),
+///     Err(failed) => match failed.into_writer() {
+///         Ok(writer) => assert!(writer.is_held()), // as if nothing had been asked
+///         Err(reader) => println!("no more writing: {reader:?}"),
+///     },
+/// }
+/// # drop(inner); Ok(()) }
+/// ```
+pub struct DowngradeError(Box<Kept>);
+
+struct Kept {
+    error: Error,
+    guard: Guard,
+}
+
+impl DowngradeError {
+    /// What went wrong.
+    pub fn error(&self) -> &Error {
+        &self.0.error
+    }
+
+    /// The lock. Its [`want`](Guard::want) is `Exclusive` if it is certainly a write lock, else `Shared`.
+    pub fn guard(&self) -> &Guard {
+        &self.0.guard
+    }
+
+    /// Whether the lock is certainly a write lock still.
+    pub fn is_writer(&self) -> bool {
+        self.0.guard.want() == Want::Exclusive
+    }
+
+    /// The lock: good to read with, whatever came of the downgrade.
+    pub fn into_guard(self) -> Guard {
+        self.0.guard
+    }
+
+    /// The write lock if it is certainly one still, else what is good to read with.
+    #[allow(clippy::result_large_err)] // Both variants are a guard.
+    pub fn into_writer(self) -> Result<WriteGuard, Guard> {
+        if self.is_writer() { Ok(WriteGuard(self.0.guard)) } else { Err(self.0.guard) }
+    }
+
+    /// What went wrong, and the lock.
+    pub fn into_parts(self) -> (Error, Guard) {
+        (self.0.error, self.0.guard)
+    }
+}
+
+impl fmt::Display for DowngradeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what =
+            if self.is_writer() { "the write lock was not" } else { "the write lock may not have been" };
+        write!(f, "{what} downgraded: {}", self.0.error)
+    }
+}
+
+impl fmt::Debug for DowngradeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DowngradeError").field("error", &self.0.error).field("guard", &self.0.guard).finish()
+    }
+}
+
+impl std::error::Error for DowngradeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0.error)
+    }
+}
+
+/// Gives the lock back.
+impl From<DowngradeError> for Error {
+    fn from(failed: DowngradeError) -> Error {
+        failed.into_parts().0
     }
 }

@@ -1,9 +1,11 @@
 //! A number of permits that many share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{Name, Result, Want};
+use leasehold_core::store::{Pending, Session};
+use leasehold_core::{Error, Kind, Name, Result, Want};
 
 use super::{lock, lock_within, try_lock};
 use crate::claim::{Claim, claim_options};
@@ -32,18 +34,41 @@ use crate::guard::Guard;
 pub struct Semaphore {
     engine: Arc<Engine>,
     claim: Claim,
-    limit: u32,
+    limit: Limit,
+}
+
+/// The limit that a handle believes in. Each clone has its own.
+struct Limit(Arc<AtomicU32>);
+
+impl Limit {
+    fn new(limit: u32) -> Self {
+        Limit(Arc::new(AtomicU32::new(limit)))
+    }
+
+    fn get(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Clone for Limit {
+    fn clone(&self) -> Self {
+        Limit::new(self.get())
+    }
 }
 
 impl Semaphore {
     pub(crate) fn new(client: &Client, name: Result<Name>, limit: u32) -> Self {
-        Semaphore { engine: client.engine.clone(), claim: client.claim(name, Want::Shared), limit }
+        Semaphore {
+            engine: client.engine.clone(),
+            claim: client.claim(name, Want::Shared),
+            limit: Limit::new(limit),
+        }
     }
 
     claim_options!();
 
     fn wanting(&self, n: u32) -> Claim {
-        self.claim.wanting(Want::permits(n, self.limit))
+        self.claim.wanting(Want::permits(n, self.limit.get()))
     }
 
     /// Waits for `n` permits as long as it takes.
@@ -63,7 +88,7 @@ impl Semaphore {
 
     /// The limit this handle believes in.
     pub fn limit(&self) -> u32 {
-        self.limit
+        self.limit.get()
     }
 
     /// Changes the limit for all who hold or wait now, and for this handle. Others must ask with the new limit from now on.
@@ -71,12 +96,32 @@ impl Semaphore {
     /// Raising it wakes those who wait; lowering it takes no permit away, but none is given until enough came back. It can't
     /// go below what somebody waits for. While nobody uses the semaphore there is nothing to change: the first to come
     /// says the limit.
+    ///
+    /// After an error of kind [`Unavailable`](leasehold_core::Kind::Unavailable) the limit may have been changed or not: set it
+    /// again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future does not stop the change; the handle learns of it when the store has answered.
     pub async fn set_limit(&mut self, limit: u32) -> Result<()> {
         Want::permits(1, limit)?;
         let name = self.claim.checked_name(&self.engine)?;
-        let asked = self.engine.ask(|s| s.set_limit(name.clone(), limit)).await;
-        asked.map_err(|e| self.engine.explain(e, name))?;
-        self.limit = limit;
-        Ok(())
+        self.engine.check_open()?;
+        let (engine, its, believed) = (self.engine.clone(), name.clone(), self.limit.0.clone());
+        let patience = self.claim.retry_for.unwrap_or(engine.table.rules.retry_for);
+        let changing = async move {
+            let change = |session: Arc<dyn Session>| -> Pending<()> {
+                let (name, believed) = (its.clone(), believed.clone());
+                Box::pin(async move {
+                    session.set_limit(name, limit).await?;
+                    believed.store(limit, Ordering::SeqCst);
+                    Ok(())
+                })
+            };
+            engine.ask_for(patience, change).await
+        };
+        let gone = |_| Err(Error::new(Kind::Unavailable, "the change of the limit panicked"));
+        let asked = self.engine.background.spawn(changing).await.unwrap_or_else(gone);
+        asked.map_err(|e| self.engine.explain(e, name))
     }
 }

@@ -69,6 +69,11 @@ impl Striped {
         self.with(Mutex::reentrant, Multi::reentrant)
     }
 
+    /// How long a store that is not available is asked again before a verb fails that has no limit of its own.
+    pub fn retry_for(self, time: Duration) -> Self {
+        self.with(|m| m.retry_for(time), |m| m.retry_for(time))
+    }
+
     /// The stripe that a key falls on: the same on every machine and in every version.
     pub fn stripe_of(&self, key: impl AsRef<[u8]>) -> u32 {
         (stable_hash(key.as_ref()) % u128::from(self.count.max(1))) as u32

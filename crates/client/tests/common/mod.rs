@@ -2,8 +2,8 @@
 #![allow(dead_code)] // Each test file uses a part of it.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,8 @@ pub(crate) struct Counts {
     pub(crate) left: AtomicU64,
     pub(crate) renewal_batches: AtomicU64,
     pub(crate) renewals: AtomicU64,
+    /// How many joins were not answered when the session was closed.
+    pub(crate) unanswered_at_close: AtomicU64,
 }
 
 impl Counts {
@@ -102,6 +104,27 @@ pub(crate) struct Counting {
     pub(crate) gate: Arc<Gate>,
     /// The same for those who leave.
     pub(crate) exit: Arc<Gate>,
+    pub(crate) at_the_grant: Arc<AtTheGrant>,
+}
+
+/// What happens at the store right after the next join had its effect, before the answer is read.
+#[derive(Default)]
+pub(crate) struct AtTheGrant(Mutex<Option<Event>>);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Event {
+    /// The lock is taken away by force.
+    Revoked,
+    /// The session ends at the store.
+    SessionGone,
+    /// Its holders are asked for it.
+    Requested,
+}
+
+impl AtTheGrant {
+    pub(crate) fn next(&self, event: Event) {
+        *self.0.lock().unwrap() = Some(event);
+    }
 }
 
 impl Counting {
@@ -112,7 +135,7 @@ impl Counting {
     /// The same store, but it says something else about itself.
     pub(crate) fn promising(inner: Arc<Memory>, traits: &'static Traits) -> Arc<Self> {
         let (counts, gate, exit) = (Arc::default(), Arc::default(), Arc::default());
-        Arc::new(Counting { inner, traits, counts, gate, exit })
+        Arc::new(Counting { inner, traits, counts, gate, exit, at_the_grant: Arc::default() })
     }
 }
 
@@ -127,15 +150,19 @@ impl Store for Counting {
 
     fn open(self: Arc<Self>, me: Presence, inbox: Arc<dyn Inbox>) -> Pending<Arc<dyn Session>> {
         Box::pin(async move {
-            let inner = self.inner.clone().open(me, inbox).await?;
+            let inner = self.inner.clone().open(me, inbox.clone()).await?;
             let (counts, gate, exit) = (self.counts.clone(), self.gate.clone(), self.exit.clone());
-            Ok(Arc::new(CountingSession { inner, counts, gate, exit }) as Arc<dyn Session>)
+            let at_the_grant = self.at_the_grant.clone();
+            Ok(Arc::new(CountingSession { inner, inbox, counts, gate, exit, at_the_grant })
+                as Arc<dyn Session>)
         })
     }
 }
 
 struct CountingSession {
     inner: Arc<dyn Session>,
+    inbox: Arc<dyn Inbox>,
+    at_the_grant: Arc<AtTheGrant>,
     counts: Arc<Counts>,
     gate: Arc<Gate>,
     exit: Arc<Gate>,
@@ -144,7 +171,19 @@ struct CountingSession {
 impl Session for CountingSession {
     fn join(self: Arc<Self>, ask: Ask) -> Pending<Joined> {
         self.counts.joins.fetch_add(1, Ordering::SeqCst);
-        let (answer, counts) = (self.gate.answer(self.inner.clone().join(ask)), self.counts.clone());
+        let (name, id) = (ask.name.clone(), ask.id);
+        // The store has done it by now: it answers on the spot.
+        let joined = self.inner.clone().join(ask);
+        match self.at_the_grant.0.lock().unwrap().take() {
+            None => {}
+            Some(Event::Revoked) => drop(self.inner.clone().revoke(name, None)),
+            Some(Event::Requested) => drop(self.inner.clone().request_release(name, None)),
+            Some(Event::SessionGone) => {
+                drop(self.inner.clone().leave(Leave::new(name, id)));
+                self.inbox.session_gone();
+            }
+        }
+        let (answer, counts) = (self.gate.answer(joined), self.counts.clone());
         Box::pin(async move {
             let answer = answer.await;
             counts.joined.fetch_add(1, Ordering::SeqCst);
@@ -198,6 +237,8 @@ impl Session for CountingSession {
     }
 
     fn close(self: Arc<Self>) -> Pending<()> {
+        let unanswered = self.counts.joins() - self.counts.joined();
+        self.counts.unanswered_at_close.store(unanswered, Ordering::SeqCst);
         self.inner.clone().close()
     }
 }

@@ -29,6 +29,11 @@ pub struct Client {
 }
 
 impl Client {
+    /// As [`leasehold::Client::with_retry_for`](crate::Client::with_retry_for).
+    pub fn with_retry_for(&self, time: Duration) -> Client {
+        Client { inner: self.inner.with_retry_for(time), ..self.clone() }
+    }
+
     /// A lock that one holds at a time.
     pub fn mutex(&self, name: impl IntoName) -> Mutex {
         Mutex::new(self.inner.mutex(name), &self.runtime)
@@ -66,7 +71,7 @@ impl Client {
 
     /// The locks in use whose names start with `prefix`, in the order of their names.
     pub fn list(&self, prefix: impl Into<String>) -> Listing {
-        Listing { inner: self.inner.list(prefix), runtime: self.runtime.clone() }
+        Listing { inner: self.inner.list(prefix), runtime: self.runtime }
     }
 
     /// As [`leasehold::Client::force_release`](crate::Client::force_release).
@@ -82,7 +87,7 @@ impl Client {
     /// What happens from now on to locks whose names start with `prefix`.
     pub fn watch(&self, prefix: impl Into<String>) -> Result<Watch> {
         let inner = self.runtime.run(self.inner.watch(prefix))?;
-        Ok(Watch { inner, runtime: self.runtime.clone() })
+        Ok(Watch { inner, runtime: self.runtime })
     }
 
     /// What the store promises.
@@ -134,8 +139,10 @@ pub struct Watch {
 impl Watch {
     /// The next event, or `None` if nothing happened within `time`.
     pub fn next_within(&mut self, time: Duration) -> Option<Result<Event>> {
-        let next = async { tokio::time::timeout(time, self.inner.next()).await.unwrap_or(None) };
-        self.runtime.wait(next).unwrap_or_else(|error| Some(Err(error)))
+        match self.runtime.wait_within(time, self.inner.next()) {
+            Ok(next) => next.flatten(),
+            Err(error) => Some(Err(error)),
+        }
     }
 }
 

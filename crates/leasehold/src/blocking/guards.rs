@@ -3,12 +3,12 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use leasehold_client::{Lost, Result};
+use leasehold_client::{Error, Lost, Result};
 
 use super::runtime::Runtime;
 
 macro_rules! guard {
-    ($(#[$doc:meta])* $name:ident of $inner:ty, $release:ident) => {
+    ($(#[$doc:meta])* $name:ident of $inner:ty, $release:ident, $release_within:ident) => {
         $(#[$doc])*
         #[must_use = "the lock is released as soon as its guard is dropped"]
         pub struct $name {
@@ -18,7 +18,7 @@ macro_rules! guard {
 
         impl $name {
             pub(super) fn new(inner: $inner, runtime: &Runtime) -> Self {
-                Self { inner: Some(inner), runtime: runtime.clone() }
+                Self { inner: Some(inner), runtime: *runtime }
             }
 
             fn take(&mut self) -> $inner {
@@ -31,14 +31,20 @@ macro_rules! guard {
                 self.runtime.run(inner.$release())
             }
 
+            /// The same, but waits for the store no longer than `time`: the release itself goes on after it.
+            pub fn $release_within(mut self, time: Duration) -> Result<()> {
+                let inner = self.take();
+                self.runtime.run(inner.$release_within(time))
+            }
+
             /// Waits until the lock is lost, but no longer than `time`. `None` if it is held then.
             pub fn lost_within(&self, time: Duration) -> Result<Option<Lost>> {
-                self.runtime.wait(async { tokio::time::timeout(time, self.lost()).await.ok() })
+                self.runtime.wait_within(time, self.lost())
             }
 
             /// Waits until somebody asks for the lock back, but no longer than `time`. Tells whether somebody did.
             pub fn release_requested_within(&self, time: Duration) -> Result<bool> {
-                self.runtime.wait(async { tokio::time::timeout(time, self.release_requested()).await.is_ok() })
+                Ok(self.runtime.wait_within(time, self.release_requested())?.is_some())
             }
         }
 
@@ -69,29 +75,115 @@ macro_rules! guard {
 
 guard! {
     /// As [`leasehold::Guard`](crate::Guard), for threads.
-    Guard of leasehold_client::Guard, release
+    Guard of leasehold_client::Guard, release, release_within
 }
 
 guard! {
     /// As [`leasehold::WriteGuard`](crate::WriteGuard), for threads.
-    WriteGuard of leasehold_client::WriteGuard, release
+    WriteGuard of leasehold_client::WriteGuard, release, release_within
 }
 
 guard! {
     /// As [`leasehold::MultiGuard`](crate::MultiGuard), for threads.
-    MultiGuard of leasehold_client::MultiGuard, release
+    MultiGuard of leasehold_client::MultiGuard, release, release_within
 }
 
 guard! {
     /// As [`leasehold::Leadership`](crate::Leadership), for threads.
-    Leadership of leasehold_client::Leadership, resign
+    Leadership of leasehold_client::Leadership, resign, resign_within
 }
 
 impl WriteGuard {
     /// As [`leasehold::WriteGuard::downgrade`](crate::WriteGuard::downgrade).
-    pub fn downgrade(mut self) -> Result<Guard> {
-        let inner = self.take();
-        let reader = self.runtime.run(inner.downgrade())?;
-        Ok(Guard::new(reader, &self.runtime))
+    pub fn downgrade(mut self) -> Result<Guard, DowngradeError> {
+        let runtime = self.runtime;
+        let asked = runtime.wait(async {
+            // Taken when it is polled: a call that is refused leaves the lock here.
+            let writer = self.take();
+            writer.downgrade().await
+        });
+        let (error, guard) = match asked {
+            Ok(Ok(reader)) => return Ok(Guard::new(reader, &runtime)),
+            Ok(Err(failed)) => {
+                let error = failed.error().clone();
+                let guard = match failed.into_writer() {
+                    Ok(writer) => Ok(WriteGuard::new(writer, &runtime)),
+                    Err(reader) => Err(Guard::new(reader, &runtime)),
+                };
+                (error, guard)
+            }
+            Err(refused) => (refused, Ok(self)),
+        };
+        Err(DowngradeError(Box::new(Kept { error, guard })))
+    }
+}
+
+/// As [`leasehold::DowngradeError`](crate::DowngradeError), for threads.
+pub struct DowngradeError(Box<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    error: Error,
+    guard: Result<WriteGuard, Guard>,
+}
+
+impl DowngradeError {
+    /// What went wrong.
+    pub fn error(&self) -> &Error {
+        &self.0.error
+    }
+
+    /// Whether the lock is certainly a write lock still.
+    pub fn is_writer(&self) -> bool {
+        self.0.guard.is_ok()
+    }
+
+    /// The lock: good to read with, whatever came of the downgrade.
+    pub fn into_guard(self) -> Guard {
+        self.into_parts().1
+    }
+
+    /// The write lock if it is certainly one still, else what is good to read with.
+    #[allow(clippy::result_large_err)] // Both variants are a guard.
+    pub fn into_writer(self) -> Result<WriteGuard, Guard> {
+        self.0.guard
+    }
+
+    /// What went wrong, and the lock.
+    pub fn into_parts(self) -> (Error, Guard) {
+        let Kept { error, guard } = *self.0;
+        let guard = guard.map(|mut writer| {
+            let inner = writer.take();
+            Guard::new(inner.into_guard(), &writer.runtime)
+        });
+        (error, guard.unwrap_or_else(|reader| reader))
+    }
+}
+
+impl std::fmt::Display for DowngradeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what =
+            if self.is_writer() { "the write lock was not" } else { "the write lock may not have been" };
+        write!(f, "{what} downgraded: {}", self.0.error)
+    }
+}
+
+impl std::fmt::Debug for DowngradeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Kept { error, guard } = &*self.0;
+        f.debug_struct("DowngradeError").field("error", error).field("guard", guard).finish()
+    }
+}
+
+impl std::error::Error for DowngradeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0.error)
+    }
+}
+
+/// Gives the lock back.
+impl From<DowngradeError> for Error {
+    fn from(failed: DowngradeError) -> Error {
+        failed.into_parts().0
     }
 }

@@ -13,14 +13,14 @@
 //! The owner of a claim is the calling thread unless another is given: a thread that locks what it holds gets an error
 //! instead of waiting for itself for ever, or, with `reentrant()`, the same lock once more.
 //!
-//! Each client brings a small runtime of its own (one thread) for its background work. Calling these functions inside an async
+//! The work is done on the background thread of the process, which all clients share. Calling these functions inside an async
 //! task is refused with an error: use the async API there.
 //!
 //! # Layout
 //!
-//! - `runtime`: the thread behind a blocking client.
+//! - `runtime`: how a thread waits for the async client.
 //! - `client`: [`Client`] and its streams as iterators.
-//! - `guards`: [`Guard`], [`WriteGuard`], [`MultiGuard`], [`Leadership`].
+//! - `guards`: [`Guard`], [`WriteGuard`], [`MultiGuard`], [`Leadership`], [`DowngradeError`].
 //! - `recipes`: [`Mutex`], [`RwLock`], [`Semaphore`], [`Multi`], [`Striped`], [`Leader`].
 
 mod client;
@@ -29,5 +29,5 @@ mod recipes;
 mod runtime;
 
 pub use client::{Client, Listing, Observe, Watch, connect, connect_with};
-pub use guards::{Guard, Leadership, MultiGuard, WriteGuard};
+pub use guards::{DowngradeError, Guard, Leadership, MultiGuard, WriteGuard};
 pub use recipes::{Leader, Multi, Mutex, RwLock, Semaphore, Striped};

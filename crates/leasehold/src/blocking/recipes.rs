@@ -21,7 +21,7 @@ macro_rules! recipe {
 
         impl $name {
             pub(super) fn new(inner: leasehold_client::$name, runtime: &Runtime) -> Self {
-                Self { inner, runtime: runtime.clone(), owned: false }
+                Self { inner, runtime: *runtime, owned: false }
             }
 
             /// A fixed lease: the lock ends by itself after this time and is never renewed.
@@ -42,6 +42,11 @@ macro_rules! recipe {
             /// Lets the owner (the calling thread, unless another is given) take the lock again that it holds.
             pub fn reentrant(self) -> Self {
                 Self { inner: self.inner.reentrant(), ..self }
+            }
+
+            /// How long a store that is not available is asked again before a verb fails that has no limit of its own.
+            pub fn retry_for(self, time: Duration) -> Self {
+                Self { inner: self.inner.retry_for(time), ..self }
             }
 
             /// The lock as the calling thread asks for it.
@@ -241,6 +246,6 @@ impl Leader {
     /// Who leads now, and every change of it.
     pub fn observe(&self) -> Result<Observe> {
         let inner = self.runtime.run(self.inner.observe())?;
-        Ok(Observe { inner, runtime: self.runtime.clone() })
+        Ok(Observe { inner, runtime: self.runtime })
     }
 }

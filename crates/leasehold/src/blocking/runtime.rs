@@ -1,41 +1,20 @@
-//! The thread behind a blocking client.
+//! How a thread waits for the async client, whose work is done on the background thread of the process.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_background::Background;
 use leasehold_core::{Error, Kind, Result};
 
-/// A runtime of one thread, shared by a client, its locks and its guards.
-#[derive(Clone)]
-pub(crate) struct Runtime(Arc<Inner>);
-
-struct Inner(Option<tokio::runtime::Runtime>);
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            // Never waits: it may be dropped where waiting is not allowed.
-            runtime.shutdown_background();
-        }
-    }
-}
+/// Shared by a blocking client, its locks and its guards.
+#[derive(Clone, Copy)]
+pub(crate) struct Runtime(Background);
 
 impl Runtime {
     pub(crate) fn new() -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("leasehold")
-            .enable_all()
-            .build()
-            .map_err(|e| {
-                Error::new(Kind::Unavailable, "the client's thread could not be started").because(e)
-            })?;
-        Ok(Runtime(Arc::new(Inner(Some(runtime)))))
-    }
-
-    fn inner(&self) -> &tokio::runtime::Runtime {
-        self.0.0.as_ref().expect("taken only when dropped")
+        let not_started =
+            |e| Error::new(Kind::Unavailable, "the background thread could not be started").because(e);
+        Background::get().map(Runtime).map_err(not_started)
     }
 
     /// Blocks until it is done.
@@ -49,12 +28,21 @@ impl Runtime {
             return Err(Error::new(Kind::Invalid, "the blocking API was called inside an async runtime")
                 .advice("use the async API there, or call this from a thread of its own (spawn_blocking)"));
         }
-        Ok(self.inner().block_on(future))
+        Ok(self.0.runtime().block_on(future))
     }
 
-    /// Gives a lock back from a destructor: waits a moment for it, so that a program that ends right after has given back its
-    /// locks, but never for long, and not at all inside an async task.
+    /// As [`wait`](Self::wait), but no longer than `time`.
+    pub(crate) fn wait_within<T>(
+        &self,
+        time: Duration,
+        future: impl Future<Output = T>,
+    ) -> Result<Option<T>> {
+        self.wait(self.0.timeout(time, future))
+    }
+
+    /// Gives a lock back from a destructor: waits a moment for it, so that the lock is free when the guard is gone, but never
+    /// for long, and not at all inside an async task.
     pub(crate) fn give_back(&self, release: impl Future<Output = Result<()>>) {
-        let _ = self.wait(async { tokio::time::timeout(Duration::from_secs(1), release).await });
+        let _ = self.wait_within(Duration::from_secs(1), release);
     }
 }

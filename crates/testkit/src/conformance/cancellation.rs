@@ -6,12 +6,17 @@ use std::time::Duration;
 use futures_util::poll;
 use leasehold_client::{Client, Guard};
 use leasehold_core::{Order, Result};
+use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, yield_now};
 
 use super::{Boxed, granted, take, waiter};
+use crate::cancellation_matrix::operations::{self, Operation, Shape};
+use crate::cancellation_matrix::sweep::{Extent, Situations, situations, sweep};
+use crate::cancellation_matrix::{self, Cell, Ran, Tally};
 use crate::faulty::random;
+use crate::registry::Registry;
 use crate::stage::Stage;
-use crate::wait::soon;
+use crate::wait::{PATIENCE, soon};
 
 fn claim(client: &Client, kind: u32) -> Boxed<'static, Result<Guard>> {
     let (mutex, rw, semaphore) = (client.mutex("x"), client.rwlock("x"), client.semaphore("x", 2));
@@ -158,4 +163,72 @@ pub async fn a_client_dropped_while_it_waits_leaves_nothing_behind(stage: Arc<St
     assert!(guard.is_held());
     assert_eq!(stage.look("x").await.holders.len(), 1);
     guard.release().await.expect("a release");
+}
+
+/// How many situations of the matrix are driven at a time.
+const AT_ONCE: usize = 12;
+
+/// Every public async operation, beside others that hold and wait, dropped after every number of polls: what the client believes and
+/// what the store holds agree.
+pub async fn every_operation_dropped_at_any_poll_agrees_with_the_store(stage: Arc<Stage>) {
+    let (actor, other) = (stage.client("actor").await, stage.client("other").await);
+    let shared = stage.traits().shared;
+    let at_once = Arc::new(Semaphore::new(AT_ONCE));
+    let (mut running, mut count) = (JoinSet::new(), 0);
+    for operation in operations::all() {
+        if operation.shared && !shared {
+            continue;
+        }
+        let operation = Arc::new(operation);
+        // In more than one situation where the local queue has most to decide.
+        let thorough = ["RwLock::read", "RwLock::try_read", "RwLock::write"].contains(&operation.api)
+            && operation.case == "queue"
+            || operation.shape == Shape::Holder && !operation.brief;
+        let which = if thorough { Situations::Some } else { Situations::One };
+        for situation in situations(&operation, shared, which) {
+            count += 1;
+            let base = format!("m{count}.");
+            let (operation, stage) = (operation.clone(), stage.clone());
+            let (actor, other, at_once) = (actor.clone(), other.clone(), at_once.clone());
+            running.spawn(async move {
+                let _permit = at_once.acquire().await;
+                let run = |injury| -> Boxed<'static, (Ran, Vec<String>)> {
+                    let (stage, actor, other) = (stage.clone(), actor.clone(), other.clone());
+                    let (operation, situation) = (operation.clone(), situation.clone());
+                    let base = base.clone();
+                    Box::pin(async move {
+                        let closes = operation.shape == Shape::Close;
+                        let actor = if closes { stage.client("closing").await } else { actor };
+                        let cell = matrix_cell(&stage, actor, other, base, &operation);
+                        let ran = cancellation_matrix::run(&cell, None, &operation, &situation, injury).await;
+                        (ran.expect("nothing fails here"), cell.registry.violations())
+                    })
+                };
+                let extent = Extent { situations: which, faults: &[], both: false };
+                sweep(&operation, &situation, extent, &run).await
+            });
+        }
+    }
+    let mut tally = Tally::default();
+    while let Some(done) = running.join_next().await {
+        tally.add(done.expect("a task"));
+    }
+    tally.report("cuts");
+}
+
+fn matrix_cell(stage: &Stage, actor: Client, other: Client, base: String, operation: &Operation) -> Cell {
+    let (name, base) = Cell::named(base);
+    Cell {
+        actor,
+        other,
+        observer: stage.observer().clone(),
+        store: stage.store(),
+        name,
+        base,
+        registry: Registry::new(Duration::from_secs(6)),
+        limit: PATIENCE,
+        faulty: false,
+        closes: operation.shape == Shape::Close,
+        revokes: operation.shape == Shape::Revoke,
+    }
 }

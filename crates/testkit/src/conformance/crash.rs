@@ -13,7 +13,7 @@ use crate::stage::Stage;
 use crate::wait::soon;
 
 /// How long a death may go unnoticed, with room for a loaded machine.
-fn in_time(stage: &Stage) -> Duration {
+pub(super) fn in_time(stage: &Stage) -> Duration {
     let room = Duration::from_secs(3);
     match stage.traits().death {
         Death::AtOnce => room,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold_client::Client;
+use leasehold_client::{Client, Part};
 use leasehold_core::{Error, Order, Result};
 use tokio::task::{JoinSet, yield_now};
 
@@ -150,6 +150,37 @@ pub async fn a_timed_try_gets_a_lock_that_is_freed_in_time(stage: Arc<Stage>) {
         soon("the timed try", timed).await.expect("a task").expect("a lock").expect("it was freed in time");
     assert!(guard.is_held());
     guard.release().await.expect("a release");
+}
+
+/// `lock_within(0)` is one honest try, in every order and of every kind: a free lock is got, a busy one is none.
+pub async fn a_wait_of_zero_is_one_honest_try(stage: Arc<Stage>) {
+    const ZERO: Duration = Duration::ZERO;
+    let (a, b) = (stage.client("a").await, stage.client("b").await);
+    for order in [Order::Queue, Order::Barge, Order::spin()] {
+        let mutex = |client: &Client| client.mutex("x").order(order);
+        let guard = soon("a try", mutex(&a).lock_within(ZERO)).await.expect("a try");
+        let guard = guard.unwrap_or_else(|| panic!("a free lock is got in one try, in the order {order:?}"));
+        assert!(soon("a try", mutex(&b).lock_within(ZERO)).await.expect("a try").is_none(), "{order:?}");
+        guard.release().await.expect("a release");
+        let several = |client: &Client| client.multi([Part::mutex("x"), Part::mutex("y")]).order(order);
+        let guard = soon("a try", several(&a).lock_within(ZERO)).await.expect("a try");
+        let guard = guard.unwrap_or_else(|| panic!("free locks are got in one try, in the order {order:?}"));
+        assert!(soon("a try", several(&b).lock_within(ZERO)).await.expect("a try").is_none(), "{order:?}");
+        guard.release().await.expect("a release");
+    }
+    let elected = soon("a try", a.leader("x").campaign_within(ZERO)).await.expect("a try");
+    assert!(soon("a try", b.leader("x").campaign_within(ZERO)).await.expect("a try").is_none());
+    drop(elected.expect("an office that is free"));
+    stage.free("x").await;
+    if stage.traits().shared {
+        let read = soon("a try", a.rwlock("x").read_within(ZERO)).await.expect("a try").expect("a free lock");
+        assert!(soon("a try", b.rwlock("x").write_within(ZERO)).await.expect("a try").is_none());
+        read.release().await.expect("a release");
+        let permits = a.semaphore("x", 2);
+        let two = soon("a try", permits.acquire_within(2, ZERO)).await.expect("a try").expect("two of two");
+        assert!(soon("a try", b.semaphore("x", 2).acquire_within(1, ZERO)).await.expect("a try").is_none());
+        two.release().await.expect("a release");
+    }
 }
 
 /// A name stands for itself only.

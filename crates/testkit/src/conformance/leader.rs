@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_client::{Leader, Leadership, Observe};
+use leasehold_core::Kind;
 use leasehold_core::view::Lost;
 
 use super::{Waiter, granted};
@@ -105,6 +106,36 @@ pub async fn a_candidate_can_withdraw(stage: Arc<Stage>) {
     stage.waiters("x", 1).await;
     second.abort();
     stage.waiters("x", 0).await;
+    assert!(first.is_held());
+    first.resign().await.expect("a resignation");
+    stage.free("x").await;
+}
+
+/// Whoever waits or watches with a client is told when that is closed: streams end, claims fail.
+pub async fn all_that_waits_ends_with_its_client(stage: Arc<Stage>) {
+    let (a, b) = (stage.client("a").await, stage.client("b").await);
+    let first = soon("a free office", a.leader("x").campaign()).await.expect("a leader");
+    let mut observe = soon("an observer", b.leader("x").observe()).await.expect("an observer");
+    sees(&mut observe, Some("a")).await;
+    let mut watch = soon("a watcher", b.watch("")).await.expect("a watcher");
+    let mut list = b.list("");
+    let election = b.leader("x");
+    let second = tokio::spawn(async move { election.campaign().await });
+    stage.waiters("x", 1).await;
+    soon("the end of the client", b.close()).await.expect("an end");
+    let refused = soon("the candidate's answer", second).await.expect("no panic").expect_err("no office");
+    assert_eq!(refused.kind(), Kind::Refused, "{refused}");
+    while let Some(seen) = soon("the end of the observer", observe.next()).await {
+        seen.expect("what was seen before the end");
+    }
+    while let Some(seen) = soon("the end of the watcher", watch.next()).await {
+        seen.expect("what happened before the end");
+    }
+    let refused =
+        soon("the list", list.next()).await.expect("an answer").expect_err("a client that is closed");
+    assert_eq!(refused.kind(), Kind::Refused, "{refused}");
+    assert!(soon("the end of the list", list.next()).await.is_none());
+    assert!(b.leader("x").observe().await.is_err() && b.watch("").await.is_err());
     assert!(first.is_held());
     first.resign().await.expect("a resignation");
     stage.free("x").await;

@@ -9,13 +9,13 @@ use leasehold_core::store::{Inbox, Leave, Note, Presence, Session};
 use leasehold_core::traits::Death;
 use leasehold_core::view::Lost;
 use leasehold_core::{Kind, Label, Name, Result, SessionId, Token};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep};
 
 use super::{Boxed, FIXED, KEPT, granted, take, waiter};
 use crate::faulty::{Cut, Faulty};
 use crate::stage::Stage;
-use crate::wait::{A_WHILE, not_yet, soon};
+use crate::wait::{A_WHILE, PATIENCE, eventually, not_yet, soon};
 
 /// Scenario 5.
 pub async fn an_expired_lease_hands_over_and_a_late_release_harms_nobody(stage: Arc<Stage>) {
@@ -30,6 +30,30 @@ pub async fn an_expired_lease_hands_over_and_a_late_release_harms_nobody(stage: 
     assert!(next.is_held());
     assert_eq!(stage.look("x").await.holders.len(), 1);
     next.release().await.expect("a release");
+}
+
+/// A force release that meets the grant, before, with or after it, is never missed: a guard that says it is held is one.
+pub async fn a_force_release_around_the_grant_is_never_missed(stage: Arc<Stage>) {
+    let (local, direct) = (stage.client("a").await, stage.direct("b").await);
+    // No renewal finds it later.
+    let lease = stage.traits().longest_lease.min(PATIENCE * 10);
+    for round in 0..60 {
+        let client = if round % 2 == 0 { &local } else { &direct };
+        let claim = waiter(&client.mutex("x").lease(lease));
+        for _ in 0..round % 7 {
+            yield_now().await;
+        }
+        soon("a force release", stage.observer().force_release("x", None)).await.expect("a force release");
+        let guard = granted(claim).await;
+        eventually("the guard tells the truth", || async {
+            let seen = stage.look("x").await;
+            let held = seen.holders.iter().any(|holder| holder.session == client.session());
+            if guard.is_held() == held { Ok(()) } else { Err((guard.is_held(), seen)) }
+        })
+        .await;
+        drop(guard);
+        stage.free("x").await;
+    }
 }
 
 /// A lease of fixed length ends though nobody waits for it.
@@ -60,6 +84,26 @@ pub async fn a_fixed_lease_starts_when_the_lock_is_got(stage: Arc<Stage>) {
     drop(guard);
 }
 
+/// The same to its end: a fixed lease that was granted after waiting is lost when its whole length is over, and not before.
+pub async fn a_fixed_lease_that_was_waited_for_lasts_its_whole_length(stage: Arc<Stage>) {
+    let (a, b) = (stage.client("a").await, stage.client("b").await);
+    let guard = take(&a, "x").await;
+    let waiting = waiter(&b.mutex("x").lease(KEPT));
+    stage.waiters("x", 1).await;
+    sleep(KEPT / 2).await;
+    let before = Instant::now();
+    guard.release().await.expect("a release");
+    let guard = granted(waiting).await;
+    let got = Instant::now();
+    let left = guard.lease_left().expect("a fixed lease has an end");
+    assert!(left <= KEPT && left + before.elapsed() > KEPT * 9 / 10, "{left:?} are left of {KEPT:?}");
+    assert_eq!(soon("the end", guard.lost()).await, Lost::Expired);
+    // From before the grant to the end, less what clocks may drift: a slow machine makes it longer, never shorter.
+    assert!(before.elapsed() > KEPT * 9 / 10, "it ended after {:?}", before.elapsed());
+    assert!(got.elapsed() < KEPT * 2, "it lasted for {:?}", got.elapsed());
+    assert_eq!(guard.lease_left(), Some(Duration::ZERO));
+}
+
 /// A lease that is kept lasts longer than its length.
 pub async fn a_kept_lease_outlives_its_length(stage: Arc<Stage>) {
     let a = stage.open(Client::builder().label("a").default_lease(KEPT)).await;
@@ -71,6 +115,7 @@ pub async fn a_kept_lease_outlives_its_length(stage: Arc<Stage>) {
     assert!(poll!(&mut lost).is_pending(), "a kept lease was lost");
     assert!(guard.is_held());
     assert_eq!(guard.token(), token);
+    assert_eq!(guard.lease_left(), None, "a kept lease has no end of its own");
     assert!(soon("a try", b.mutex("x").try_lock()).await.expect("a try").is_none());
     drop(lost);
     guard.release().await.expect("a release");

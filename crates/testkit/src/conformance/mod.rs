@@ -40,6 +40,7 @@ pub mod loss;
 pub mod multi;
 pub mod names;
 pub mod order;
+pub mod programs;
 pub mod read_write;
 pub mod reentrance;
 pub mod requests;

@@ -162,3 +162,51 @@ pub async fn a_waiting_multi_lock_gets_in(stage: Arc<Stage>) {
     assert!(guard.remaining().is_none_or(|left| left > Duration::ZERO));
     guard.release().await.expect("a release");
 }
+
+/// While one part is waited for, the others are free for the rest of the world.
+pub async fn a_waiting_multi_lock_keeps_nothing_from_others(stage: Arc<Stage>) {
+    let (a, b) = (stage.client("a").await, stage.client("b").await);
+    for busy in ["x", "y", "z"] {
+        let one = take(&a, busy).await;
+        let multi = b.multi(mutexes(&["x", "y", "z"]));
+        let waiting = tokio::spawn(async move { multi.lock().await });
+        stage.waiters(busy, 1).await;
+        for other in ["x", "y", "z"].into_iter().filter(|other| *other != busy) {
+            stage.free(other).await;
+            let taken = soon("a try", a.mutex(other).try_lock()).await.expect("a try").expect("it is free");
+            taken.release().await.expect("a release");
+        }
+        one.release().await.expect("a release");
+        let all = granted(waiting).await;
+        assert_eq!(all.tokens().len(), 3);
+        all.release().await.expect("a release");
+    }
+}
+
+/// Locks that are each taken again and again, and a set of them that is had all the same.
+pub async fn a_multi_lock_gets_in_where_each_part_is_in_demand(stage: Arc<Stage>) {
+    let mut crowd = JoinSet::new();
+    for name in ["x", "y", "z"] {
+        for _ in 0..2 {
+            let client = stage.client("crowd").await;
+            crowd.spawn(async move {
+                loop {
+                    let guard = client.mutex(name).lock().await.expect("a lock");
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                    guard.release().await.expect("a release");
+                }
+            });
+        }
+    }
+    let client = stage.client("set").await;
+    for _ in 0..3 {
+        let all =
+            soon("all of them", client.multi(mutexes(&["z", "y", "x"])).lock()).await.expect("a multi-lock");
+        assert!(all.is_held());
+        all.release().await.expect("a release");
+    }
+    crowd.shutdown().await;
+    for name in ["x", "y", "z"] {
+        stage.free(name).await;
+    }
+}

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::poll;
 use leasehold_client::{Budget, Client};
-use leasehold_core::{Order, Result};
+use leasehold_core::{Kind, Order, Result};
 use tokio::task::{JoinSet, yield_now};
 
 use super::{Boxed, granted, take, waiter};
@@ -134,7 +134,11 @@ pub async fn short_wait_churn_leaves_nothing_behind(stage: Arc<Stage>) {
         churn.spawn(async move { client.mutex("x").lock_within(Duration::from_millis(n % 7)).await });
     }
     while let Some(tried) = soon("short waits", churn.join_next()).await {
-        assert!(tried.expect("a task").expect("a timed try").is_none());
+        // The limits are shorter than a busy machine may need for an answer: then the store is said to be unavailable.
+        match tried.expect("a task") {
+            Ok(guard) => assert!(guard.is_none()),
+            Err(error) => assert_eq!(error.kind(), Kind::Unavailable, "{error}"),
+        }
     }
     stage.waiters("x", 0).await;
     let next = waiter(&direct.mutex("x"));

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_client::{Budget, Client, Guard, Owner, RwLock, WriteGuard};
-use leasehold_core::{Error, Kind};
+use futures_util::poll;
+use leasehold_client::{Budget, Client, Guard, Owner, Part, RwLock, WriteGuard};
+use leasehold_core::{Error, Kind, Want};
 use tokio::task::{JoinSet, yield_now};
 
 use super::{Waiter, granted};
@@ -192,6 +193,68 @@ pub async fn a_writer_after_a_downgraded_one_is_alone_again(stage: Arc<Stage>) {
         let tried = soon("a try", b.rwlock("x").try_read()).await.expect("a try");
         assert!(tried.is_none(), "a reader beside a writer");
         guard.into_guard().release().await.expect("a release");
+    }
+}
+
+/// A downgrade that is dropped at any moment gives the lock back: the next writer of its client is alone, at the store too.
+pub async fn a_downgrade_dropped_after_any_poll_leaves_the_next_writer_alone(stage: Arc<Stage>) {
+    let (local, direct, other) = (stage.client("a").await, stage.direct("b").await, stage.client("c").await);
+    for client in [&local, &direct] {
+        for polls in 0..6 {
+            let guard = write(&client.rwlock("x")).await;
+            let next = writer(&client.rwlock("x"));
+            yield_now().await;
+            let mut downgrade = Box::pin(guard.downgrade());
+            for _ in 0..polls {
+                if poll!(&mut downgrade).is_ready() {
+                    break;
+                }
+                yield_now().await;
+            }
+            drop(downgrade);
+            let next = granted(next).await;
+            assert_eq!(next.want(), Want::Exclusive);
+            let seen = stage.look("x").await;
+            let wants: Vec<_> = seen.holders.iter().map(|holder| holder.want).collect();
+            assert_eq!(wants, [Want::Exclusive], "after {polls} polls: {seen:#?}");
+            let tried = soon("a try", other.rwlock("x").try_read()).await.expect("a try");
+            assert!(tried.is_none(), "a reader beside a writer, after {polls} polls");
+            next.into_guard().release().await.expect("a release");
+            stage.free("x").await;
+        }
+    }
+}
+
+/// A try to read answers though the client that tries is itself in the way: its readers were asked for the lock, or a writer of
+/// another client waits.
+pub async fn a_try_to_read_beside_a_reader_of_its_client_always_answers(stage: Arc<Stage>) {
+    // Every claim asks the store whether others wait.
+    let budget = Budget { handovers: 1_000_000, time: Duration::from_nanos(1) };
+    let (a, b) =
+        (stage.open(Client::builder().label("a").local_queue(budget)).await, stage.client("b").await);
+    let lock = a.rwlock("x");
+    for asked in [false, true] {
+        let first = read(&lock).await;
+        let mut writing = None;
+        if asked {
+            stage.observer().request_release("x", None).await.expect("a request");
+            soon("the request", first.release_requested()).await;
+        } else {
+            writing = Some(writer(&b.rwlock("x")));
+            stage.waiters("x", 1).await;
+        }
+        for _ in 0..2 {
+            assert!(soon("a try", lock.try_read()).await.expect("a try").is_none());
+            let within = soon("a try", lock.read_within(Duration::ZERO)).await.expect("a try");
+            assert!(within.is_none());
+            let multi = a.multi([Part::read("x"), Part::mutex("y")]);
+            assert!(soon("a try", multi.try_lock()).await.expect("a try").is_none());
+        }
+        first.release().await.expect("a release");
+        if let Some(writing) = writing {
+            granted(writing).await.into_guard().release().await.expect("a release");
+        }
+        stage.free("x").await;
     }
 }
 

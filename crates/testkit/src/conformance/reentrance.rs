@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use leasehold_client::{Client, Owner, OwnerScope};
-use leasehold_core::Kind;
+use leasehold_core::{Kind, Want};
+use tokio::task::yield_now;
 
 use super::{KEPT, waiter};
 use crate::stage::Stage;
@@ -133,4 +134,42 @@ pub async fn a_re_entry_does_not_wait_behind_the_queue(stage: Arc<Stage>) {
     });
     one.expect("a release");
     two.expect("a release");
+}
+
+/// Of a downgrade and a re-entry as writer at the same moment one is refused: no write guard only reads.
+pub async fn a_downgrade_and_a_re_entry_as_writer_exclude_each_other(stage: Arc<Stage>) {
+    let (a, b) = (stage.client("a").await, stage.client("b").await);
+    for round in 0..20 {
+        let lock = a.rwlock("x").owner(Owner::new()).reentrant();
+        let outer = soon("a write lock", lock.write()).await.expect("a write lock");
+        let again = async {
+            for _ in 0..round / 2 {
+                yield_now().await;
+            }
+            lock.write().await
+        };
+        let (downgraded, again) = if round % 2 == 0 {
+            soon("both", async { tokio::join!(outer.downgrade(), again) }).await
+        } else {
+            let both = async { tokio::join!(again, outer.downgrade()) };
+            let (again, downgraded) = soon("both", both).await;
+            (downgraded, again)
+        };
+        let reads = soon("a try", b.rwlock("x").try_read()).await.expect("a try");
+        match (downgraded, again) {
+            (Ok(reader), Err(refused)) => {
+                assert_eq!((refused.kind(), reader.want()), (Kind::Refused, Want::Shared), "{refused}");
+                assert!(reads.is_some(), "readers share");
+            }
+            (Err(failed), Ok(inner)) => {
+                assert_eq!(failed.error().kind(), Kind::Refused, "{failed}");
+                let outer = failed.into_writer().expect("nothing has changed");
+                assert_eq!((outer.want(), inner.want()), (Want::Exclusive, Want::Exclusive));
+                assert!(outer.is_held() && inner.is_held() && reads.is_none(), "a reader beside a writer");
+            }
+            both => panic!("round {round}: {both:?}"),
+        }
+        drop(reads);
+        stage.free("x").await;
+    }
 }

@@ -1,11 +1,14 @@
 //! Clients that die while they hold.
 #![allow(missing_docs)] // Scenarios say by their names what they show.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_client::{Budget, Client};
+use leasehold_core::store::{Ask, Joined, Otherwise, Presence};
+use leasehold_core::{EntryId, Label, Lease, Name, SessionId, Want};
 use tokio::task::spawn_blocking;
 
+use super::promises::Deaf;
 use super::{Database, Link, SqlServer, client, fresh_url, prefix_of};
 use crate::wait::soon;
 
@@ -23,11 +26,22 @@ fn hold_and_die<D: Database>(db: D, url: &str, name: &str) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
     runtime.block_on(async {
-        let builder = Client::builder().local_queue(Budget::off()).default_lease(LEASE);
-        let client = builder.open(db.open(url).expect("a store")).await.expect("a client");
-        let guard = client.mutex(name).lock().await.expect("a lock");
-        // Neither says goodbye.
-        std::mem::forget((guard, client));
+        // A session without a client, whose background thread would live on and renew.
+        let (id, label) = (SessionId::random().expect("a random number"), Label::new("dying"));
+        let opening = db.open(url).expect("a store").open(Presence { id, label }, Arc::new(Deaf));
+        let session = opening.await.expect("a session");
+        let ask = Ask {
+            name: Name::new(name).expect("a name"),
+            id: EntryId::of_session(id, 1),
+            want: Want::Exclusive,
+            lease: Lease::Kept(LEASE),
+            place: LEASE,
+            otherwise: Otherwise::GoAway,
+        };
+        let joined = session.clone().join(ask).await.expect("an answer");
+        assert!(matches!(joined, Joined::Held(_)), "{joined:?}");
+        // It says no goodbye.
+        std::mem::forget(session);
     });
     runtime.shutdown_background();
 }

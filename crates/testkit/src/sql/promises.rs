@@ -135,7 +135,7 @@ pub async fn a_late_writer_changes_nothing<D: Database>(db: D) {
 }
 
 /// One that is told and does not care.
-struct Deaf;
+pub(super) struct Deaf;
 
 impl Inbox for Deaf {
     fn note(&self, _: Note) {}

@@ -3,7 +3,9 @@
 
 mod cancelled;
 mod cut;
+mod downgrade;
 mod notes;
+mod patience;
 mod random;
 mod requests;
 
@@ -43,7 +45,11 @@ impl Scene {
 
     /// The same, in both forms: with a local queue and without.
     async fn weak_ones(&self) -> [Client; 2] {
-        [self.weak(with_lease()).await, self.weak(with_lease().local_queue(Budget::off())).await]
+        self.weak_ones_with(with_lease()).await
+    }
+
+    async fn weak_ones_with(&self, builder: ClientBuilder) -> [Client; 2] {
+        [self.weak(builder.clone()).await, self.weak(builder.local_queue(Budget::off())).await]
     }
 
     /// A client that nothing ever happens to.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::poll;
 use leasehold_core::{Kind, Order, Want};
 use leasehold_testkit::faulty::{Fault, Op};
 use leasehold_testkit::wait::{eventually, not_yet, soon};
@@ -231,6 +232,44 @@ fn a_failed_release_is_repeated_and_harms_no_successor() {
     });
 }
 
+/// The request to leave arrives when the lease is over: it has expired, and nobody took it away.
+#[test]
+fn a_release_that_comes_too_late_says_expired() {
+    on_a_faulty_store(|scene| async move {
+        // Patience enough for one try: a repeated one can't tell.
+        let builder = with_lease().default_lease(Duration::from_secs(60));
+        let strong = scene.strong().await;
+        for client in scene.weak_ones_with(builder).await {
+            let lease = Duration::from_millis(300);
+            let guard = lock(&client.mutex("x").lease(lease)).await;
+            let next = waiter(&strong.mutex("x"));
+            scene.stage.waiters("x", 1).await;
+            scene.faulty.next(Op::Leave, Fault::Delay(lease * 2));
+            let Err(error) = soon("the release", guard.release()).await else {
+                panic!("the lease was over when it was released")
+            };
+            assert_eq!(error.kind(), Kind::Lost);
+            assert!(error.what().ends_with("expired"), "{error}");
+            granted(next).await.release().await.expect("a release");
+        }
+    });
+}
+
+/// Somebody took it away and the note is lost: the store says so.
+#[test]
+fn a_release_of_a_lock_that_was_taken_away_says_revoked() {
+    on_a_faulty_store(|scene| async move {
+        for client in scene.weak_ones().await {
+            let guard = lock(&client.mutex("x")).await;
+            scene.faulty.lose_notes(1);
+            scene.stage.observer().force_release("x", None).await.expect("a force release");
+            let error = guard.release().await.expect_err("it was taken away");
+            assert_eq!(error.kind(), Kind::Lost);
+            assert!(error.what().ends_with("revoked"), "{error}");
+        }
+    });
+}
+
 #[test]
 fn a_late_answer_during_a_release_makes_no_false_loss() {
     on_a_faulty_store(|scene| async move {
@@ -321,5 +360,19 @@ fn a_wrong_limit_is_no_reason_to_try_again() {
         assert_eq!(refused.kind(), Kind::Mismatch);
         assert_eq!(scene.faulty.calls(Op::Join), before + 1);
         guard.release().await.expect("a release");
+    });
+}
+
+#[test]
+fn a_release_that_hangs_answers_though_its_client_is_closed() {
+    on_a_faulty_store(|scene| async move {
+        let client = scene.weak(with_lease().retry_for(Duration::from_millis(300))).await;
+        let guard = lock(&client.mutex("x")).await;
+        scene.faulty.next(Op::Leave, Fault::Hang);
+        let mut release = Box::pin(guard.release());
+        assert!(poll!(&mut release).is_pending());
+        client.close().await.expect("a close");
+        // Whatever it says, it says it.
+        let _ = soon("the answer of a release", release).await;
     });
 }

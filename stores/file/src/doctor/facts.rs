@@ -1,6 +1,5 @@
 //! What can be seen of a folder. Whatever can't be read is left out, and the rules say so where it matters.
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,11 +8,12 @@ use leasehold_core::queue::Queue;
 use leasehold_core::{Clock, Kind};
 use rustix::fs::{AtFlags, Stat};
 
-use crate::floor;
-use crate::folder::{Folder, names_in, read_small};
+use crate::dir::Dir;
+use crate::folder::{Folder, Trust};
 use crate::listing::name_in;
 use crate::liveness::{Pulse, pulse};
 use crate::state::{QueueFile, TryLock};
+use crate::{default_folder, floor};
 
 /// A folder with more lock files than this is not read to its end.
 const READ_AT_MOST: usize = 20_000;
@@ -28,6 +28,8 @@ const UNFINISHED: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) path: PathBuf,
+    /// What splits it, if it is the default folder.
+    pub(super) default: Option<&'static str>,
     /// The number by which the kernel knows its filesystem.
     pub(super) filesystem: Option<u32>,
     pub(super) space: Option<Space>,
@@ -59,6 +61,8 @@ pub(super) struct Access {
     pub(super) mode: u32,
     /// Owner and mode of the folder that it is in.
     pub(super) parent: Option<(u32, u32)>,
+    /// Whether users can give other users' files a second name (`fs.protected_hardlinks` is off).
+    pub(super) hard_links: bool,
 }
 
 /// In which boot of a host the folder was used.
@@ -103,6 +107,10 @@ pub(super) fn collect(folder: &Folder) -> Facts {
     let parts = [&folder.queues, &folder.sessions, &folder.watchers];
     Facts {
         path: folder.path.clone(),
+        default: default_folder()
+            .ok()
+            .filter(|_| folder.trust == Trust::Default)
+            .map(|default| default.split_by),
         // The kernel's word is signed on some machines; only its lower half means something.
         filesystem: rustix::fs::fstatfs(&folder.base).ok().map(|stat| stat.f_type as u32),
         space: space(folder),
@@ -130,17 +138,18 @@ fn access(folder: &Folder) -> Option<Access> {
         owner: stat.st_uid,
         mode: stat.st_mode & 0o7777,
         parent: parent.map(|parent| (parent.st_uid, parent.st_mode & 0o7777)),
+        hard_links: std::fs::read("/proc/sys/fs/protected_hardlinks").is_ok_and(|set| set.starts_with(b"0")),
     })
 }
 
 fn boot(folder: &Folder) -> Boot {
-    let written = rustix::fs::statat(&folder.base, "boot", AtFlags::SYMLINK_NOFOLLOW).ok();
+    let written = folder.base.stat("boot").ok();
     let started = SystemTime::now().checked_sub(Duration::from_nanos(Clock::system().now().0));
     let after =
         written.zip(started).and_then(|(stat, started)| written_at(&stat).duration_since(started).ok());
     Boot {
         ours: std::fs::read("/proc/sys/kernel/random/boot_id").ok(),
-        theirs: read_small(&folder.base, "boot").ok(),
+        theirs: folder.base.read_small("boot").ok(),
         theirs_after_ours: after,
     }
 }
@@ -152,7 +161,7 @@ fn clock_offset(offsets: &str) -> i64 {
 }
 
 fn locks(folder: &Folder) -> Locks {
-    let mut files = names_in(&folder.queues).unwrap_or_default();
+    let mut files = folder.queues.names().unwrap_or_default();
     files.retain(|file| !file.starts_with('.'));
     let mut locks = Locks {
         files: files.len(),
@@ -202,8 +211,8 @@ fn read(folder: &Folder, file: &str) -> Look {
 }
 
 /// How many FIFOs of a part of the folder have a living owner, and how many a dead one.
-fn fifos(part: &OwnedFd) -> (usize, usize) {
-    let files = names_in(part).unwrap_or_default();
+fn fifos(part: &Dir) -> (usize, usize) {
+    let files = part.names().unwrap_or_default();
     let (mut alive, mut dead) = (0, 0);
     for file in files.iter().filter(|file| !file.starts_with('.')) {
         match pulse(part, file) {
@@ -215,12 +224,12 @@ fn fifos(part: &OwnedFd) -> (usize, usize) {
     (alive, dead)
 }
 
-fn unfinished(part: &OwnedFd) -> usize {
+fn unfinished(part: &Dir) -> usize {
     let old = |file: &&String| {
-        let stat = rustix::fs::statat(part, file.as_str(), AtFlags::SYMLINK_NOFOLLOW);
+        let stat = part.stat(file);
         stat.is_ok_and(|stat| written_at(&stat).elapsed().is_ok_and(|age| age > UNFINISHED))
     };
-    let files = names_in(part).unwrap_or_default();
+    let files = part.names().unwrap_or_default();
     files.iter().filter(|file| file.starts_with('.')).filter(old).count()
 }
 

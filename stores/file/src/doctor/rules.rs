@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold_core::doctor::{Finding, Grade, size, time};
 
 use super::facts::{Access, Boot, Facts, Locks, Remains, Space};
+use crate::default_folder;
 
 /// Less room than this, and nothing can be written soon. A lock takes two slots of some hundred bytes, rounded up to
 /// two blocks of the filesystem.
@@ -23,7 +24,7 @@ const CLOCK_ERROR: Duration = Duration::from_secs(60);
 /// All findings.
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let mut found = vec![filesystem(facts.filesystem)];
-    found.extend(place(&facts.path));
+    found.extend(place(&facts.path, facts.default, facts.access.map_or(0, |access| access.me)));
     found.extend(facts.space.map(space));
     found.extend(facts.access.map(permissions));
     found.push(boot(&facts.boot));
@@ -73,14 +74,34 @@ fn local_filesystem(magic: u32) -> Option<&'static str> {
     })
 }
 
-/// Something to say only of folders that other programs clean.
-fn place(path: &Path) -> Option<Finding> {
-    let cleaned = ["/tmp", "/var/tmp"].into_iter().find(|temporary| path.starts_with(temporary))?;
-    let what = format!("{} is below {cleaned}", path.display());
-    let why = "programs that clean it delete what looks old, and with it locks in use; systemd-tmpfiles spares a folder \
-               that is in use, tmpreaper and tmpwatch do not";
-    let fix = "set XDG_RUNTIME_DIR, or choose a folder of your own with file:PATH, such as file:/run/NAME";
-    Some(Finding::new(Grade::Note, "place", what, why).fix(fix))
+/// Whether all processes that should exclude each other find this folder. Nothing is known of most that a user chose.
+fn place(path: &Path, default: Option<&str>, me: u32) -> Option<Finding> {
+    if let Some(split_by) = default {
+        let place = path.display();
+        let what =
+            format!("{place} is the default of the user {me} on this host, in every environment; {split_by}");
+        let why = "processes exclude each other only if they use the same folder";
+        return Some(Finding::new(Grade::Good, "place", what, why));
+    }
+    let below = |folders: &[&'static str]| folders.iter().find(|folder| path.starts_with(folder)).copied();
+    let (grade, parent, why) = if let Some(parent) = below(&["/tmp", "/var/tmp"]) {
+        let why = "a service with PrivateTmp= sees another folder there; and programs that clean it delete what looks old, \
+                   and with it locks in use: systemd-tmpfiles spares a folder that is in use, tmpreaper and tmpwatch do not";
+        (Grade::Note, parent, why)
+    } else if let Some(parent) = below(&["/run/user", "/var/run/user"]) {
+        let why = "it is removed when its user logs out, and with it the locks of jobs that run on";
+        (Grade::Warning, parent, why)
+    } else if let Some(parent) = below(&["/dev/shm", "/run/shm"]).filter(|_| default_folder::logs_out(me)) {
+        let why = "unless logind is told not to (RemoveIPC=no), it removes what a user has there when the user logs out, and \
+                   with it the locks of jobs that run on";
+        (Grade::Warning, parent, why)
+    } else {
+        return None;
+    };
+    let what = format!("{} is below {parent}", path.display());
+    let fix =
+        "choose a folder of your own with file:PATH, such as file:/var/lib/NAME, or file: for the default";
+    Some(Finding::new(grade, "place", what, why).fix(fix))
 }
 
 fn space(space: Space) -> Finding {
@@ -91,7 +112,7 @@ fn space(space: Space) -> Finding {
         space if less(space, LITTLE_ROOM) => Grade::Warning,
         _ => Grade::Good,
     };
-    let why = "on a full filesystem no new lock can be had, and one that is given back may stay taken until its process ends";
+    let why = "on a full filesystem no new lock can be had, and one that is given back may stay taken until there is room again";
     let found = Finding::new(grade, "space", what, why);
     if grade == Grade::Good { found } else { found.fix("make room, or choose another folder with file:PATH") }
 }
@@ -110,11 +131,17 @@ fn permissions(access: Access) -> Finding {
         others || (owner != access.me && owner != 0)
     };
     match access {
+        // One that is not sticky was refused when the store was opened.
         Access { mode: all, .. } if all & 0o002 != 0 => found(
             Grade::Warning,
             format!("every user of this host can write to the folder (mode {mode:03o})"),
         )
         .fix("chmod o-w, and give those who share it a group"),
+        Access { mode: all, hard_links: true, .. } if all & 0o020 != 0 => found(
+            Grade::Warning,
+            format!("shared with a group (mode {mode:03o}), where users can link each other's files into it"),
+        )
+        .fix("sysctl fs.protected_hardlinks=1"),
         Access { parent: Some(parent), .. } if exposed(parent) => found(
             Grade::Warning,
             format!("others can move the folder away: the one above has mode {:03o}", parent.1),
@@ -251,7 +278,8 @@ mod tests {
 
     #[test]
     fn folders_that_others_can_write_to_are_told() {
-        let access = |owner, mode, parent| permissions(Access { me: 7, owner, mode, parent }).grade;
+        let access =
+            |owner, mode, parent| permissions(Access { me: 7, owner, mode, parent, hard_links: false }).grade;
         for (owner, mode, parent, grade) in [
             (7, 0o700, Some((0, 0o755)), Grade::Good),
             (7, 0o700, Some((7, 0o700)), Grade::Good),
@@ -265,6 +293,9 @@ mod tests {
         ] {
             assert_eq!(access(owner, mode, parent), grade, "{owner} {mode:o} {parent:?}");
         }
+        let shared =
+            |mode| permissions(Access { me: 7, owner: 7, mode, parent: None, hard_links: true }).grade;
+        assert_eq!((shared(0o700), shared(0o770)), (Grade::Good, Grade::Warning));
     }
 
     #[test]
@@ -294,11 +325,21 @@ mod tests {
     }
 
     #[test]
-    fn temporary_folders_are_told() {
-        assert!(place(Path::new("/tmp/leasehold-7")).is_some());
-        assert!(place(Path::new("/var/tmp/x")).is_some());
-        assert_eq!(place(Path::new("/run/user/7/leasehold")), None);
-        assert_eq!(place(Path::new("/tmpfs/x")), None);
+    fn a_place_that_is_cleared_or_not_the_same_for_all_is_told() {
+        let grade = |path: &str, me| place(Path::new(path), None, me).map(|finding| finding.grade);
+        for (path, me, told) in [
+            ("/tmp/leasehold-7", 7, Some(Grade::Note)),
+            ("/var/tmp/x", 1007, Some(Grade::Note)),
+            ("/run/user/1007/x", 1007, Some(Grade::Warning)),
+            ("/dev/shm/x", 1007, Some(Grade::Warning)),
+            ("/dev/shm/x", 7, None),
+            ("/tmpfs/x", 7, None),
+            ("/srv/locks", 1007, None),
+        ] {
+            assert_eq!(grade(path, me), told, "{path}");
+        }
+        let default = place(Path::new("/dev/shm/leasehold-7"), Some("containers"), 7).unwrap();
+        assert!(default.grade == Grade::Good && default.what.ends_with("; containers"), "{default:?}");
     }
 
     #[test]

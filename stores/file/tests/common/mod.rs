@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -61,12 +62,16 @@ impl Guest {
     }
 
     pub async fn of(store: Arc<dyn Store>) -> Self {
+        Self::try_of(store).await.unwrap()
+    }
+
+    pub async fn try_of(store: Arc<dyn Store>) -> Result<Self> {
         let (sender, notes) = mpsc::unbounded_channel();
         let gone = Arc::new(AtomicBool::new(false));
         let id = SessionId::random().unwrap();
         let who = Presence { id, label: Label::of_this_process() };
-        let session = store.open(who, Arc::new(Mail { notes: sender, gone: gone.clone() })).await.unwrap();
-        Guest { id, session, gone, notes: tokio::sync::Mutex::new(notes), count: AtomicU64::new(0) }
+        let session = store.open(who, Arc::new(Mail { notes: sender, gone: gone.clone() })).await?;
+        Ok(Guest { id, session, gone, notes: tokio::sync::Mutex::new(notes), count: AtomicU64::new(0) })
     }
 
     pub fn next_id(&self) -> EntryId {
@@ -121,6 +126,15 @@ impl Guest {
         }
     }
 
+    /// Tries once, on a store that may refuse.
+    pub async fn try_ask(&self, on: &str) -> Result<(EntryId, bool)> {
+        let (id, lease) = (self.next_id(), Lease::Kept(Duration::from_secs(30)));
+        let (place, otherwise) = (Duration::from_secs(30), Otherwise::GoAway);
+        let ask = Ask { name: name(on), id, want: Want::Exclusive, lease, place, otherwise };
+        let joined = self.session.clone().join(ask).await?;
+        Ok((id, matches!(joined, Joined::Held(_))))
+    }
+
     pub async fn leave(&self, on: &str, id: EntryId) -> Left {
         self.session.clone().leave(Leave::new(name(on), id)).await.unwrap()
     }
@@ -144,6 +158,15 @@ impl Guest {
     /// The grant that must come soon.
     pub async fn granted(&self, id: EntryId) -> Grant {
         let note = self.note().await;
+        match note.news {
+            News::Granted(grant) if note.id == id => grant,
+            _ => panic!("{note:?}"),
+        }
+    }
+
+    /// The grant, whenever it comes.
+    pub async fn granted_at_last(&self, id: EntryId) -> Grant {
+        let note = within(DEADLINE, self.any_note()).await;
         match note.news {
             News::Granted(grant) if note.id == id => grant,
             _ => panic!("{note:?}"),
@@ -187,7 +210,18 @@ pub struct Other {
 impl Other {
     /// Starts a child that runs the test `child` of this binary.
     pub fn start(role: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::spawn(Command::new(std::env::current_exe().unwrap()), role)
+    }
+
+    /// As [`start`](Self::start), as another user. Only root can do this.
+    pub fn start_as(user: u32, group: u32, role: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.uid(user).gid(group).current_dir("/");
+        Self::spawn(command, role)
+    }
+
+    fn spawn(mut command: Command, role: &str) -> Self {
+        let mut child = command
             .args(["--exact", "child", "--nocapture"])
             .env(ROLE, role)
             .stdout(Stdio::piped())
@@ -197,13 +231,14 @@ impl Other {
         Other { child, output }
     }
 
-    /// Waits for a line that the child says.
-    pub fn says(&mut self, word: &str) {
+    /// Waits for a line that the child says, and returns it.
+    pub fn says(&mut self, word: &str) -> String {
         let mut line = String::new();
         while !line.contains(word) {
             line.clear();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the child ended without saying {word:?}");
         }
+        line
     }
 
     /// Kills it as nothing else does: no code of it runs any more.

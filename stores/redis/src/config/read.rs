@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use leasehold_core::url::{StoreUrl, percent_decode};
+use leasehold_core::url::{Host, StoreUrl, percent_decode};
 use leasehold_core::{Error, Kind, Result};
+use leasehold_net::Login;
 
-use super::server::{Address, Login, PORT, Secret, Server, Tls, password_file};
+use super::server::{Address, PORT, Server, Tls};
 
 /// The port of a Sentinel, if none is given.
 const SENTINEL_PORT: u16 = 26379;
@@ -31,29 +32,11 @@ pub(crate) enum Place {
     Cluster(Vec<Server>),
 }
 
-/// Splits a URL. What does not split could be a password, so the error does not show it.
-pub(super) fn split(url: &str) -> Result<StoreUrl> {
-    StoreUrl::parse(url).map_err(|e| match url.contains('@') || url.contains("password") {
-        true => bad("the URL can't be read", "write a %, ? or & in a password as %25, %3F or %26"),
-        false => e,
-    })
-}
-
-/// Refuses a URL whose password was taken for a parameter, before it is shown as one.
-pub(super) fn no_password_in_params<'a>(mut keys: impl Iterator<Item = &'a str>) -> Result<()> {
-    match keys.any(|key| key.contains('@')) {
-        true => Err(bad("the URL has a question mark before its host", "write a ? in a password as %3F")),
-        false => Ok(()),
-    }
-}
-
 /// Reads one server and takes its parameters out.
 pub(super) fn server(url: &mut StoreUrl) -> Result<Server> {
-    no_password_in_params(url.params.iter().map(|(key, _)| key.as_str()))?;
     match url.scheme.as_str() {
         "redis" | "rediss" => {
-            let (login, hosts, path) = authority(url)?;
-            let mut hosts = addresses(&hosts, PORT)?;
+            let (login, mut hosts, path) = authority(url, PORT)?;
             let address = hosts.swap_remove(0);
             if !hosts.is_empty() {
                 return Err(bad(
@@ -64,6 +47,7 @@ pub(super) fn server(url: &mut StoreUrl) -> Result<Server> {
             finish_server(url, address, login, &path)
         }
         "unix" | "redis+unix" => {
+            url.without_login()?;
             let path = url.rest.strip_prefix("//").unwrap_or(&url.rest);
             if !path.starts_with('/') || path.contains('\0') {
                 return Err(bad("the URL has no path of a socket", "write unix:/run/redis.sock"));
@@ -92,7 +76,7 @@ pub(super) fn place(url: &mut StoreUrl) -> Result<Place> {
 }
 
 fn sentinel(url: &mut StoreUrl) -> Result<Place> {
-    let (login, hosts, path) = authority(url)?;
+    let (login, addresses, path) = authority(url, SENTINEL_PORT)?;
     let (name, db) = path.split_once('/').unwrap_or((&path, ""));
     let master = percent_decode(name)?;
     if master.is_empty() {
@@ -101,8 +85,7 @@ fn sentinel(url: &mut StoreUrl) -> Result<Place> {
             "write redis+sentinel://host1,host2,host3/mymaster",
         ));
     }
-    let addresses = addresses(&hosts, SENTINEL_PORT)?;
-    let own_login = given_login(url, "sentinel-", Login::default())?;
+    let own_login = Login::default().with_params(url, "sentinel-")?;
     let server = finish_server(url, Address::tcp("", PORT), login, db)?;
     let sentinels = addresses
         .into_iter()
@@ -112,8 +95,7 @@ fn sentinel(url: &mut StoreUrl) -> Result<Place> {
 }
 
 fn cluster(url: &mut StoreUrl) -> Result<Place> {
-    let (login, hosts, path) = authority(url)?;
-    let addresses = addresses(&hosts, PORT)?;
+    let (login, addresses, path) = authority(url, PORT)?;
     let like = finish_server(url, addresses[0].clone(), login, &path)?;
     if like.db != 0 {
         return Err(bad("a cluster has no database but 0", "leave the number away"));
@@ -121,69 +103,17 @@ fn cluster(url: &mut StoreUrl) -> Result<Place> {
     Ok(Place::Cluster(addresses.into_iter().map(|address| like.moved_to(address)).collect()))
 }
 
-/// `//user:password@hosts/path`, split. A password may hold an unescaped `@` or `/`.
-fn authority(url: &StoreUrl) -> Result<(Login, String, String)> {
-    let no_host = || bad("the URL names no host", format!("write {}://host:port", url.scheme));
-    let rest = url.rest.strip_prefix("//").ok_or_else(no_host)?;
-    let (login, rest) = match rest.rfind('@') {
-        Some(at) => (login(&rest[..at])?, &rest[at + 1..]),
-        None => (Login::default(), rest),
-    };
-    let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-    if hosts.is_empty() {
-        return Err(no_host());
-    }
-    Ok((login, hosts.to_owned(), path.to_owned()))
-}
-
-fn login(text: &str) -> Result<Login> {
-    // The text of the error is our own: the decoder's would show what it could not decode.
-    let decoded = |text: &str| {
-        percent_decode(text).map_err(|_| {
-            bad("the user or the password has a broken percent escape", "write a percent sign as %25")
-        })
-    };
-    let (user, password) = text.split_once(':').map_or((text, None), |(user, word)| (user, Some(word)));
-    let user = decoded(user)?;
-    Ok(Login {
-        user: Some(user).filter(|user| !user.is_empty()),
-        password: password.map(decoded).transpose()?.map(Secret::new),
-    })
-}
-
-fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>> {
-    hosts.split(',').map(|host| address(host, port)).collect()
-}
-
-/// `host`, `host:port`, `[::1]`, `[::1]:port`.
-fn address(text: &str, default_port: u16) -> Result<Address> {
-    let wrong = || bad(format!("{text:?} is not a host and a port"), "write host:6379, or [::1]:6379");
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
-            match port.strip_prefix(':') {
-                Some(port) => (host, Some(port)),
-                None if port.is_empty() => (host, None),
-                None => return Err(wrong()),
-            }
-        }
-        None => match text.split_once(':') {
-            Some((_, port)) if port.contains(':') => return Err(wrong()),
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    let sane = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c == '@');
-    if !sane {
-        return Err(wrong());
-    }
-    let port = port.map_or(Ok(default_port), |port| port.parse().map_err(|_| wrong()))?;
-    Ok(Address::tcp(host, port))
+/// The login, the servers and the path.
+fn authority(url: &StoreUrl, default_port: u16) -> Result<(Login, Vec<Address>, String)> {
+    let authority = url.authority()?;
+    let login = Login::of(&authority);
+    let address = |host: &Host| Address::tcp(&*host.name, host.port.unwrap_or(default_port));
+    Ok((login, authority.hosts.iter().map(address).collect(), authority.path))
 }
 
 /// Reads what can be a parameter of any server: login, database, encryption.
 fn finish_server(url: &mut StoreUrl, address: Address, login: Login, db: &str) -> Result<Server> {
-    let login = given_login(url, "", login)?;
+    let login = login.with_params(url, "")?;
     let db = match (db, url.take("db")) {
         ("", None) => 0,
         ("", Some(db)) => db_number(&db)?,
@@ -194,27 +124,9 @@ fn finish_server(url: &mut StoreUrl, address: Address, login: Login, db: &str) -
     Ok(Server { address, login, db, tls })
 }
 
-/// Adds what the parameters say to a login.
-fn given_login(url: &mut StoreUrl, which: &str, mut login: Login) -> Result<Login> {
-    if let Some(user) = url.take(&format!("{which}user")) {
-        login.user = Some(user);
-    }
-    let file = url.take(&format!("{which}password-file"));
-    let given = [
-        login.password.take(),
-        url.take(&format!("{which}password")).map(Secret::new),
-        file.map(|path| password_file(path.as_ref())).transpose()?,
-    ];
-    let mut given = given.into_iter().flatten();
-    login.password = given.next();
-    match given.next() {
-        Some(_) => Err(bad("the URL gives a password twice", "leave one of them away")),
-        None => Ok(login),
-    }
-}
-
 fn db_number(text: &str) -> Result<u32> {
-    text.parse().map_err(|_| bad(format!("{text:?} is not the number of a database"), "write 0, 1, 2, …"))
+    text.parse()
+        .map_err(|_| bad("the URL has no number where that of a database belongs", "write 0, 1, 2, …"))
 }
 
 fn tls(url: &mut StoreUrl) -> Result<Option<Tls>> {

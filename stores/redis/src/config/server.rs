@@ -1,10 +1,11 @@
 //! One server: where it is, and how to be let in.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use leasehold_core::Result;
 use leasehold_core::url::StoreUrl;
-use leasehold_core::{Error, Kind, Result};
+use leasehold_net::{Login, Password, Secret};
 
 use super::read;
 
@@ -48,34 +49,6 @@ impl fmt::Display for Address {
             Address::Unix(path) => write!(f, "{}", path.display()),
         }
     }
-}
-
-/// A password. It is never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(String);
-
-impl Secret {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Secret(text.into())
-    }
-
-    /// The password itself, for the server only.
-    pub(crate) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-/// Who we are to a server.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Login {
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<Secret>,
 }
 
 /// How a connection is encrypted. The files are PEM, and are read for each new connection: renewed certificates are
@@ -131,7 +104,7 @@ impl Server {
 
     /// Reads `redis://…`, `rediss://…`, `unix:…` or `redis+unix:…`, with none of the parameters of a store.
     pub fn parse(url: &str) -> Result<Self> {
-        let mut url = read::split(url)?;
+        let mut url = StoreUrl::parse(url)?;
         let server = Server::take_from(&mut url)?;
         url.finish(read::SERVER_PARAMS)?;
         Ok(server)
@@ -145,7 +118,8 @@ impl Server {
 
     /// The user and the password.
     pub fn with_login(mut self, user: Option<&str>, password: impl Into<String>) -> Self {
-        self.login = Login { user: user.map(str::to_owned), password: Some(Secret::new(password)) };
+        let password = Some(Password::Given(Secret::new(password)));
+        self.login = Login { user: user.map(str::to_owned), password };
         self
     }
 
@@ -185,6 +159,7 @@ impl Server {
             params.extend(self.login.user.iter().map(|user| format!("user={}", escape(user))));
             params.extend((self.db != 0).then(|| format!("db={}", self.db)));
         }
+        params.extend(password_file(&self.login, ""));
         let Tls { ca, cert, key } = self.tls.clone().unwrap_or_default();
         for (name, path) in [("ca", ca), ("cert", cert), ("key", key)] {
             params.extend(path.map(|path| format!("{name}={}", escape(&path.to_string_lossy()))));
@@ -209,14 +184,7 @@ impl Server {
 
     /// The part of a URL before the `@`, and the `@`.
     pub(super) fn shown_login(&self) -> String {
-        match &self.login {
-            Login { user: None, password: None } => String::new(),
-            Login { user, password } => {
-                let user = escape(user.as_deref().unwrap_or(""));
-                let password = if password.is_some() { ":***" } else { "" };
-                format!("{user}{password}@")
-            }
-        }
+        self.login.shown(escape)
     }
 }
 
@@ -251,10 +219,8 @@ pub(super) fn escape(text: &str) -> String {
     })
 }
 
-/// Reads a password from a file: its first line.
-pub(super) fn password_file(path: &Path) -> Result<Secret> {
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        Error::new(Kind::Invalid, format!("the password file {} can't be read", path.display())).because(e)
-    })?;
-    Ok(Secret::new(text.lines().next().unwrap_or("")))
+/// The parameter that names the file of a password.
+pub(super) fn password_file(login: &Login, prefix: &str) -> Option<String> {
+    let path = login.password_file()?;
+    Some(format!("{prefix}password-file={}", escape(&path.to_string_lossy())))
 }

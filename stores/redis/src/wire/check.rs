@@ -51,7 +51,7 @@ pub(crate) async fn greet(
     let failed = |e| trouble::on_connect(&server.address, &e);
     // On its own: a pipeline hides an answer that can't be read, and that is how other kinds of servers are known.
     conn.set_response_timeout(time());
-    let greeting = match conn.send_packed_command(&hello(server)).await.map_err(failed)? {
+    let greeting = match conn.send_packed_command(&hello(server)?).await.map_err(failed)? {
         Value::ServerError(e) if expected == Expected::Sentinel => {
             return Err(refusal(&server.address, &e)
                 .advice("Sentinels have their own login: ?sentinel-user=…&sentinel-password-file=PATH"));
@@ -79,15 +79,15 @@ fn run_id(info: &str) -> Option<String> {
     info.lines().find_map(|line| line.strip_prefix("run_id:")).map(|id| id.trim().to_owned())
 }
 
-fn hello(server: &Server) -> Cmd {
+fn hello(server: &Server) -> Result<Cmd> {
     let mut cmd = redis::cmd("HELLO");
     cmd.arg(2);
     if let Some(password) = &server.login.password {
         let user = server.login.user.as_deref().unwrap_or("default");
-        cmd.arg("AUTH").arg(user).arg(password.reveal());
+        cmd.arg("AUTH").arg(user).arg(password.read()?.reveal());
     }
     cmd.arg("SETNAME").arg(CLIENT_NAME);
-    cmd
+    Ok(cmd)
 }
 
 /// Gives a connection for pushes its name.
@@ -164,9 +164,7 @@ async fn judge(
         (_, Expected::Master) if greeting.role == "replica" => {
             Err(is_replica(address, master_of(conn).await))
         }
-        (_, Expected::CurrentMaster) if greeting.role == "replica" => {
-            Err(is_replica(address, None).retry(Retry::Later))
-        }
+        (_, Expected::CurrentMaster) if greeting.role == "replica" => Err(is_replica(address, None)),
         _ => Ok(()),
     }
 }
@@ -176,11 +174,12 @@ fn too_old(address: &Address, version: &str) -> Error {
         .advice("version 7.0 or later of Redis or Valkey is needed")
 }
 
+/// A replica may be made the master in a moment: behind a name that follows the master, by an orchestrator.
 fn is_replica(address: &Address, master: Option<String>) -> Error {
     let of = master.map(|master| format!(" of {master}")).unwrap_or_default();
     Error::new(Kind::Refused, format!("the server {address} is a read-only replica{of}"))
         .advice("give the address of the master, or use redis+sentinel:// to follow it")
-        .retry(Retry::Never)
+        .retry(Retry::Later)
 }
 
 /// Whose replica it is, if our user may ask.

@@ -122,7 +122,7 @@ where
     let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
     let (info, config) = match purpose {
         Purpose::Commands => (bare.set_protocol(ProtocolVersion::RESP2), config),
-        Purpose::Pushes(sender) => (logged_in(server, bare), config.set_push_sender(sender)),
+        Purpose::Pushes(sender) => (logged_in(server, bare)?, config.set_push_sender(sender)),
     };
     let made = timeout_at(deadline, MultiplexedConnection::new_with_config(&info, stream, config)).await;
     match made {
@@ -133,13 +133,13 @@ where
 }
 
 /// redis-rs takes a sender of pushes only if it switches the protocol itself, and the login comes with the switch.
-fn logged_in(server: &Server, info: RedisConnectionInfo) -> RedisConnectionInfo {
+fn logged_in(server: &Server, info: RedisConnectionInfo) -> Result<RedisConnectionInfo> {
     let mut info = info.set_protocol(ProtocolVersion::RESP3);
     if let Some(password) = &server.login.password {
         info = info.set_username(server.login.user.as_deref().unwrap_or("default"));
-        info = info.set_password(password.reveal());
+        info = info.set_password(password.read()?.reveal());
     }
-    info
+    Ok(info)
 }
 
 fn boxed(driver: impl Future<Output = ()> + Send + 'static) -> Pin<Box<dyn Future<Output = ()> + Send>> {

@@ -78,6 +78,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 use leasehold_core::{Error, Kind, Result, Retry, SessionId};
+use leasehold_net::probe::{First, Protocol};
 use redis::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -121,7 +122,7 @@ pub struct Post {
 }
 
 /// Which connection a command was answered by: what [`Wire::replicated_since`] has to know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mark {
     node: u64,
     generation: u64,
@@ -140,7 +141,14 @@ impl Wire {
     pub async fn open(config: Arc<Config>, session: SessionId, pushes: Arc<dyn Pushes>) -> Result<Arc<Wire>> {
         let (events, wanted) = watch::channel(false);
         let context = Arc::new(Context { config, session, pushes, events: wanted });
-        let topology = connect(&context).await?;
+        let hosts = context.config.hosts();
+        let first = First {
+            expected: Protocol::Redis,
+            encrypted: context.config.is_encrypted(),
+            hosts: &hosts,
+            limit: context.config.timeout(),
+        };
+        let topology = first.connect(connect(&context), trouble::is_answer).await?;
         Ok(Arc::new(Wire { context, events, topology, closed: AtomicBool::new(false) }))
     }
 

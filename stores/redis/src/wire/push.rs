@@ -176,10 +176,12 @@ struct Subscribed {
 impl Supervisor {
     async fn run(mut self) {
         let mut backoff = Backoff::connecting();
+        let mut warned = false;
         loop {
             let pause = match self.subscribe().await {
                 Ok(subscribed) => {
                     backoff.reset();
+                    warned = false;
                     self.tell.send_replace(Hearing::Yes { events: subscribed.events });
                     self.context.pushes.resumed(self.place.node);
                     let why = self.listen(subscribed).await;
@@ -188,7 +190,9 @@ impl Supervisor {
                     backoff.delay()
                 }
                 Err(e) if e.retry_advice() == Retry::Never => {
-                    tracing::warn!("no messages from the server, so waiting takes longer: {e}");
+                    if !std::mem::replace(&mut warned, true) {
+                        tracing::warn!("no messages from the server, so waiting takes longer: {e}");
+                    }
                     self.tell.send_replace(Hearing::Refused);
                     REFUSED_PAUSE
                 }

@@ -132,6 +132,12 @@ fn failed(code: &str, details: &str, error: &ServerError, from: &Address) -> Err
             "please report this",
             Retry::Never,
         ),
+        _ if details.contains("max number of clients reached") => made(
+            Kind::Unavailable,
+            format!("the server {from} has as many clients as it takes"),
+            "raise `maxclients` of the server, or find who keeps so many connections",
+            Retry::Later,
+        ),
         _ if details.contains("DB index is out of range") => made(
             Kind::Invalid,
             format!("the server {from} has no database of this number"),
@@ -214,6 +220,12 @@ pub(crate) fn on_connect(to: &Address, error: &RedisError) -> Error {
     }
 }
 
+/// Whether a Redis server has answered, and this is what it said.
+pub(crate) fn is_answer(error: &Error) -> bool {
+    let said = std::error::Error::source(error).is_some_and(|source| source.is::<ServerError>());
+    said || error.kind() == Kind::Refused
+}
+
 /// It accepts connections, and says nothing.
 pub(crate) fn no_answer(to: &Address) -> Error {
     Error::new(Kind::Unavailable, format!("the server {to} accepts connections, but does not answer"))
@@ -269,6 +281,7 @@ mod tests {
             "CLUSTERDOWN The cluster is down",
             "TRYAGAIN Multiple keys request during rehashing of slot",
             "READONLY You can't write against a read only replica.",
+            "ERR max number of clients reached",
         ] {
             match judge(&said(text), &here()) {
                 Verdict::Again(e) | Verdict::NotMaster(e) | Verdict::Failed(e) => {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold_client::Client;
 use leasehold_testkit::servers::zookeeper::Ensemble;
 use leasehold_testkit::servers::{ZooKeeper, until};
-use leasehold_testkit::wait::soon;
+use leasehold_testkit::wait::{eventually, soon};
 use tokio::runtime::Runtime;
 
 use crate::common;
@@ -152,4 +152,42 @@ fn a_holder_is_told_while_the_quorum_is_lost_and_a_waiter_gets_in_when_it_is_bac
         runtime.block_on(soon("an end", client.close())).expect("a closed client");
     }
     finish(&ensemble, load, &runtime);
+}
+
+/// A member that stands still takes nobody's lock with it: whoever is connected to it goes on at another one in time, also if the
+/// silent one is chosen again.
+#[test]
+fn no_idle_holder_loses_its_lock_when_a_follower_stands_still() {
+    let (ensemble, runtime) = (Ensemble::start(), runtime());
+    let url = format!("{}?root={}&session=10s", ensemble.url(), common::root());
+    let holders = runtime.block_on(async {
+        let mut holders = Vec::new();
+        for n in 0..12 {
+            let builder = Client::builder().label(format!("{n}"));
+            let client = builder.open(common::open(&url).expect("a store")).await.expect("a client");
+            let guard = soon("a lock", client.mutex(format!("x{n}")).lock()).await.expect("a lock");
+            holders.push((client, guard));
+        }
+        holders
+    });
+    let follower = ensemble.followers()[0];
+    follower.pause();
+    let certain: Vec<_> = holders.iter().map(|(_, guard)| guard.deadline().expect("an end")).collect();
+    runtime.block_on(async {
+        for ((_, guard), before) in holders.into_iter().zip(certain) {
+            eventually("it is renewed, or lost", || async {
+                let lasts = guard.deadline().expect("an end");
+                // More than the last sign of life before it could give.
+                if lasts > before + Duration::from_secs(2) || !guard.is_held() {
+                    Ok(())
+                } else {
+                    Err(guard.remaining())
+                }
+            })
+            .await;
+            assert!(guard.is_held(), "{} was lost with a follower", guard.name());
+            soon("a release", guard.release()).await.expect("a release of a lock that was held");
+        }
+    });
+    follower.resume();
 }

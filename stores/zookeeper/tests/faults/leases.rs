@@ -23,6 +23,29 @@ async fn a_fixed_lease_may_be_longer_than_a_session() {
     scene.is_clean().await;
 }
 
+/// What the session is certain of, counted from a request of long ago, may look as long as the lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fixed_lease_longer_than_a_session_starts_when_the_lock_is_got() {
+    let scene = Scene::new("4s");
+    let (a, b) = (scene.client("a").await, scene.client("b").await);
+    let lease = Duration::from_millis(4500);
+    let guard = lock(&a, "x").await;
+    let waiting = waiter(&b.mutex("x").lease(lease));
+    scene.until("x", 2).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let released = Instant::now();
+    guard.release().await.expect("a release");
+    let guard = granted(waiting).await;
+    let left = guard.lease_left().expect("a fixed lease has an end");
+    assert!(left <= lease && left + released.elapsed() > lease - Duration::from_millis(100), "{left:?}");
+    assert!(guard.remaining().is_some_and(|sure| sure <= Duration::from_secs(3)), "{:?}", guard.remaining());
+    assert_eq!(soon("the end", guard.lost()).await, Lost::Expired);
+    let lasted = released.elapsed();
+    assert!(lasted > lease - Duration::from_millis(100) && lasted < lease * 2, "it lasted for {lasted:?}");
+    drop(guard);
+    scene.is_clean().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_nobody_renews_ends_though_the_session_lives() {
     use leasehold_testkit::faulty::{Cut, Faulty};

@@ -7,6 +7,8 @@ mod answers;
 mod half_made;
 mod input;
 mod leases;
+mod outages;
+mod reach;
 mod scene;
 mod sessions;
 mod together;

@@ -2,10 +2,13 @@
 
 use leasehold::{Client, MultiGuard, Part, Result, Want};
 
+use tokio::time::Instant;
+
 use super::plan::{Patience, Plan};
 
-/// Claims all the locks of the plan. `None` if they could not be had in time; then nothing is left in any queue.
-pub(crate) async fn claim(client: &Client, plan: &Plan) -> Result<Option<MultiGuard>> {
+/// Claims all the locks of the plan, in what is left of the time that began at `asked`. `None` if others have them then; nothing is left in
+/// any queue.
+pub(crate) async fn claim(client: &Client, plan: &Plan, asked: Instant) -> Result<Option<MultiGuard>> {
     let parts = plan.names.iter().map(|name| match plan.want {
         Want::Exclusive => Part::mutex(name),
         Want::Shared => Part::read(name),
@@ -17,7 +20,7 @@ pub(crate) async fn claim(client: &Client, plan: &Plan) -> Result<Option<MultiGu
     }
     match plan.patience {
         Patience::None => locks.try_lock().await,
-        Patience::For(wait) => locks.lock_within(wait).await,
+        Patience::For(wait) => locks.lock_within(wait.saturating_sub(asked.elapsed())).await,
         Patience::Endless => locks.lock().await.map(Some),
     }
 }

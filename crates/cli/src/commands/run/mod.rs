@@ -1,69 +1,128 @@
 //! `leasehold run NAME -- CMD ARGS…`
 //!
 //! The life of a run: [`plan`] what was asked, [`claim`] the lock (with one line to look at, [`waiting`]), start the command,
-//! [`supervise`] it until its whole process group is gone, keep the lock for the rest of `--min-hold`, give it back.
+//! [`supervise`] it until it and all that it started are gone, keep the lock for the rest of `--min-hold`, give it back.
 
 mod claim;
 mod plan;
+mod store;
 mod supervise;
 mod waiting;
 
-use std::ffi::OsStr;
+use std::convert::Infallible;
+use std::time::Duration;
 
-use leasehold::{Client, Kind, MultiGuard};
-use rustix::process::{Signal, kill_current_process_group};
-use tokio::time::{Instant, sleep_until};
+use leasehold::{Client, ClientBuilder, Kind, MultiGuard};
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::args::Global;
 use crate::child::{Environment, Group};
-use crate::commands::{Done, catch, close, connect, ended_by};
+use crate::commands::{Done, catch, close, connect_with, ended_by, report};
 use crate::exit::{self, Exit, Failure};
-use crate::output;
+use crate::guard::{Guard, Job};
 use crate::signals::Signals;
-use crate::terminal::Terminal;
+use crate::{output, terminal};
 
 pub(crate) use plan::{Patience, Plan};
 use supervise::{Outcome, Supervisor};
 
-pub(crate) async fn run(global: Global, plan: Plan) -> Done {
+/// How long a store that does not answer may keep us when the command has ended.
+const GIVE_BACK: Duration = Duration::from_secs(5);
+/// After which time it is said that it does.
+const SAY_THAT_WE_WAIT: Duration = Duration::from_secs(1);
+
+/// Starts the guard of the command. Must be called while this process has one thread.
+pub(crate) fn guard(plan: &Plan) -> Result<Guard, Failure> {
+    Guard::fork(&Job { command: &plan.command, format: plan.format }).map_err(|e| {
+        Failure::new(Exit::UNAVAILABLE, "system", format!("the guard process could not be started: {e}"))
+    })
+}
+
+pub(crate) async fn run(global: Global, plan: Plan, guard: Guard) -> Done {
     let mut signals = catch(Signals::of_a_runner())?;
-    let program = plan.command.first().map_or(OsStr::new(""), |program| program);
+    let asked = Instant::now();
     let client = tokio::select! {
         biased;
         signal = signals.next_that_ends_us() => return Err(given_up(signal)),
-        client = connect(&global, program) => client?,
+        client = connect_with(options(&plan), &global, plan.program()) => client?,
     };
-    let ended = run_with(&client, &plan, &mut signals).await;
-    close(&client).await;
-    ended
+    let folder = std::env::current_dir().unwrap_or_default();
+    let store = store::for_the_command(global.store.as_deref(), client.store_url(), &folder);
+    let held = match claimed(&client, &plan, asked, &mut signals).await {
+        Ok(held) => held,
+        Err(failure) => {
+            let ended = Err(failure);
+            close(&client, &ended).await;
+            return ended;
+        }
+    };
+    run_under(&client, &plan, guard, store, held, &mut signals).await
 }
 
-async fn run_with(client: &Client, plan: &Plan, signals: &mut Signals) -> Done {
+/// The connection is part of what is waited for. One who does not wait gives a server that starts a moment.
+fn options(plan: &Plan) -> ClientBuilder {
+    const A_MOMENT: Duration = Duration::from_secs(1);
+    let builder = match plan.patience {
+        Patience::None => Client::builder().open_for(A_MOMENT),
+        Patience::For(wait) => Client::builder().open_for(wait),
+        Patience::Endless => Client::builder(),
+    };
+    let format = plan.format;
+    if plan.quiet { builder } else { builder.on_outage(move |outage| report(outage, format)) }
+}
+
+async fn claimed(
+    client: &Client,
+    plan: &Plan,
+    asked: Instant,
+    signals: &mut Signals,
+) -> Result<MultiGuard, Failure> {
     let claimed = tokio::select! {
         biased;
         signal = signals.next_that_ends_us() => return Err(given_up(signal)),
-        claimed = claim::claim(client, plan) => claimed?,
+        claimed = claim::claim(client, plan, asked) => claimed?,
         never = waiting::show(client, plan) => match never {},
     };
-    let Some(held) = claimed else { return Err(busy(client, plan).await) };
+    match claimed {
+        Some(held) => Ok(held),
+        None => Err(busy(client, plan).await),
+    }
+}
+
+async fn run_under(
+    client: &Client,
+    plan: &Plan,
+    guard: Guard,
+    store: String,
+    held: MultiGuard,
+    signals: &mut Signals,
+) -> Done {
     let began = Instant::now();
-    let mut terminal = Terminal::find();
-    let group = Group::spawn(&plan.command, &environment(client, plan, &held), terminal.as_mut())?;
-    let outcome =
-        Supervisor::over(group, plan, terminal, client.lifeline(), began).until_gone(&held, signals).await;
+    let env = environment(store, plan, &held);
+    let outcome = match Group::spawn(guard, plan.program(), &env, client.lifeline()) {
+        Ok(group) => Supervisor::over(group, plan, began).until_gone(&held, signals).await,
+        Err(failure) => {
+            give_back(client, held, plan, signals).await;
+            return Err(failure);
+        }
+    };
     if !outcome.cut_short {
         rest(plan, began, &held, signals).await;
     }
-    give_back(held, plan, outcome).await
+    give_back(client, held, plan, signals).await;
+    finish(outcome)
 }
 
 /// A signal ended the wait. On a terminal, the shell around us must see that it was Ctrl-C.
 fn given_up(signal: Signal) -> Failure {
     let mut failure = ended_by(signal);
-    failure.die_of =
-        (signal == Signal::INT && Terminal::find().is_some_and(|t| t.is_ours())).then_some(signal);
+    failure.die_of = (signal == Signal::INT && terminal::is_ours()).then_some(signal);
     failure
 }
+
+/// How long one line may take that says who holds the lock.
+const A_LOOK: Duration = Duration::from_millis(500);
 
 /// Why we did not get it, in one line, unless `--quiet`.
 async fn busy(client: &Client, plan: &Plan) -> Failure {
@@ -75,7 +134,9 @@ async fn busy(client: &Client, plan: &Plan) -> Failure {
         _ => String::new(),
     };
     for name in &plan.names {
-        if let Some(lock) = client.inspect(name).await.ok().filter(|lock| !lock.holders.is_empty()) {
+        if let Some(lock) =
+            client.with_retry_for(A_LOOK).inspect(name).await.ok().filter(|lock| !lock.holders.is_empty())
+        {
             let what = format!("{waited}{:?} is {}", name.as_str(), waiting::held_by(&lock));
             return Failure::new(Exit::BUSY, "busy", what);
         }
@@ -83,11 +144,22 @@ async fn busy(client: &Client, plan: &Plan) -> Failure {
     Failure::new(Exit::BUSY, "busy", format!("{waited}{:?} could not be had", plan.names[0].as_str()))
 }
 
+/// Says what keeps us, if it takes long.
+async fn say_that_we_wait(client: &Client, plan: &Plan) -> Infallible {
+    sleep(SAY_THAT_WE_WAIT).await;
+    if !plan.quiet {
+        let (store, most) = (client.store_url(), output::duration(GIVE_BACK - SAY_THAT_WE_WAIT));
+        let what = format!(
+            "the command has ended; {store} is waited for to take the lock back, {most} more at the most"
+        );
+        exit::warn(plan.format, "release", what);
+    }
+    std::future::pending().await
+}
+
 /// What the command is told about the lock it runs under.
-fn environment(client: &Client, plan: &Plan, held: &MultiGuard) -> Environment {
+fn environment(store: String, plan: &Plan, held: &MultiGuard) -> Environment {
     let mut env = Environment::default();
-    // What an outer run has set for its own command is not true of this one.
-    env.remove.extend(std::env::vars_os().map(|(key, _)| key).filter(|key| is_ours(key)));
     let tokens = held.tokens();
     for (at, name) in plan.names.iter().enumerate() {
         let suffix = if at == 0 { String::new() } else { format!("_{at}") };
@@ -96,20 +168,12 @@ fn environment(client: &Client, plan: &Plan, held: &MultiGuard) -> Environment {
             env.set.push((format!("LEASEHOLD_TOKEN{suffix}"), token.to_string()));
         }
     }
-    let lease = plan.lease.and_then(|_| held.remaining());
-    if let Some(left) = [lease, plan.max_hold].into_iter().flatten().min() {
+    if let Some(left) = [held.lease_left(), plan.max_hold].into_iter().flatten().min() {
         let deadline = output::unix_micros() / 1_000 + output::millis(left);
         env.set.push(("LEASEHOLD_DEADLINE".to_owned(), deadline.to_string()));
     }
-    env.set.push(("LEASEHOLD_STORE".to_owned(), client.store_url()));
+    env.set.push(("LEASEHOLD_STORE".to_owned(), store));
     env
-}
-
-fn is_ours(key: &OsStr) -> bool {
-    let key = key.as_encoded_bytes();
-    [&b"LEASEHOLD_NAME"[..], b"LEASEHOLD_TOKEN", b"LEASEHOLD_DEADLINE"]
-        .iter()
-        .any(|prefix| key.starts_with(prefix))
 }
 
 /// The command is done; the lock stays ours for the rest of `--min-hold`, unless a signal or its loss ends that.
@@ -125,20 +189,41 @@ async fn rest(plan: &Plan, began: Instant, held: &MultiGuard, signals: &mut Sign
     }
 }
 
-async fn give_back(held: MultiGuard, plan: &Plan, outcome: Outcome) -> Done {
-    if let Err(e) = held.release().await {
+/// Gives the lock back, and the session. A store that does not answer keeps us for [`GIVE_BACK`] at most; what it still has of us ends by
+/// itself. Neither changes how the command ended.
+async fn give_back(client: &Client, held: MultiGuard, plan: &Plan, signals: &mut Signals) {
+    let left = held.remaining();
+    let ends = || match left {
+        Some(left) => format!("it ends by itself, after {} at the latest", output::duration(left)),
+        None => "it ends with this process".to_owned(),
+    };
+    let both = async {
+        let released = held.release().await;
+        let _ = client.close().await;
+        released
+    };
+    tokio::select! {
+        biased;
         // A loss was reported when it came; one that came after the command ended did no harm.
-        if e.kind() != Kind::Lost && e.kind() != Kind::NotHeld {
-            exit::warn(
-                plan.format,
-                "release",
-                format!("the lock could not be given back and ends by itself: {e}"),
-            );
+        released = both => if let Err(e) = released && !matches!(e.kind(), Kind::Lost | Kind::NotHeld) {
+            exit::warn(plan.format, "release", format!("the lock could not be given back, {}: {e}", ends()));
+        },
+        signal = signals.next_that_ends_us() => {
+            let what = format!("signal {} ended the wait for the store; if it still has the lock, {}", signal.as_raw(), ends());
+            exit::warn(plan.format, "release", what);
         }
+        () = sleep(GIVE_BACK) => {
+            let within = output::duration(GIVE_BACK);
+            let what = format!("the store did not take the lock back within {within}; {}", ends());
+            exit::warn(plan.format, "release", what);
+        }
+        never = say_that_we_wait(client, plan) => match never {},
     }
+}
+
+fn finish(outcome: Outcome) -> Done {
     if outcome.interrupted {
-        // Only the command heard the Ctrl-C. The rest of our job (a script around us) should, too.
-        let _ = kill_current_process_group(Signal::INT);
+        // A script around us goes on or ends as if it had started the command itself.
         let mut failure = Failure::silent(outcome.exit);
         failure.die_of = Some(Signal::INT);
         return Err(failure);

@@ -1,6 +1,6 @@
 //! What `run` was asked to do, checked: nothing in here can contradict itself any more.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
 use leasehold::{Name, Want};
@@ -86,6 +86,11 @@ impl Plan {
         };
         plan.check_times()?;
         Ok(plan)
+    }
+
+    /// What is run.
+    pub(crate) fn program(&self) -> &OsStr {
+        self.command.first().map_or(OsStr::new(""), |program| program)
     }
 
     fn check_times(&self) -> Result<(), Failure> {

@@ -1,6 +1,5 @@
 //! While the command runs: signals are passed on, the lock is watched, and the command is stopped when it must be.
 
-use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -11,24 +10,25 @@ use tokio::time::{Instant, sleep_until};
 use crate::args::OnLost;
 use crate::child::{Ended, Group};
 use crate::exit::{self, Exit, Failure};
-use crate::guard::Guard;
-use crate::signals::{self, Signals};
-use crate::terminal::Terminal;
+use crate::guard::{Deadlines, boot_time};
+use crate::output;
+use crate::signals::{self, Caught, Sender, Signals};
 
 use super::plan::Plan;
 
-/// A command that is done sooner than this needs no guard of its own.
-const GUARD_AFTER: Duration = Duration::from_millis(1);
-/// How often processes left in the group are looked for, where no signal tells of their end: on Linux that is only one whose
-/// own parent has left the group.
+/// How long what a command leaves behind may keep the lock before it is said.
+const SAY_LEFT_BEHIND: Duration = Duration::from_secs(1);
+/// How often what is being killed is looked at.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
-const LATER_LOOKS: Duration = Duration::from_millis(if cfg!(target_os = "linux") { 250 } else { 50 });
+const LATER_LOOKS: Duration = Duration::from_millis(250);
 /// How long a look at the remaining time may be trusted: timers stand still while the machine sleeps, leases don't.
 const LEASE_LOOK: Duration = Duration::from_secs(1);
 /// Between the last signal and the end of the lease: the time that the kernel may need to end a group.
 const SLACK: Duration = Duration::from_millis(20);
-/// See [`Supervisor::lead`].
-const KEPT_LEAD: Duration = Duration::from_secs(5);
+/// How much of what a store is certain of at a time the stop of a command may take: a tenth. See [`Supervisor::lead`].
+const LEAD: u32 = 10;
+/// How much later than we the guard tells the command to stop, if it has to: it acts only where we don't.
+const GUARD_DELAY: Duration = Duration::from_millis(250);
 
 /// How it ended.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct Outcome {
     pub(crate) exit: Exit,
     /// Whether a signal asked us to end, or we stopped the command: then there is nothing to wait for any more.
     pub(crate) cut_short: bool,
-    /// The command was ended by Ctrl-C on a terminal that was its own.
+    /// The command was ended by Ctrl-C on a terminal.
     pub(crate) interrupted: bool,
 }
 
@@ -44,9 +44,6 @@ pub(crate) struct Outcome {
 pub(crate) struct Supervisor<'a> {
     plan: &'a Plan,
     group: Group,
-    terminal: Option<Terminal>,
-    guard: Option<Guard>,
-    lifeline: Option<OwnedFd>,
     began: Instant,
     stop: Option<Stop>,
     lost: bool,
@@ -54,6 +51,8 @@ pub(crate) struct Supervisor<'a> {
     told_to_end: bool,
     warned: bool,
     pause: Duration,
+    /// When to say that the command has ended and left something behind, if it has not been said.
+    say_left_behind: Option<Instant>,
     /// How much was left of the lease when most was: about its length.
     fullest: Duration,
 }
@@ -73,19 +72,10 @@ enum Why {
 
 impl<'a> Supervisor<'a> {
     /// Takes over a group that was just spawned. `began` is when the lock was got.
-    pub(crate) fn over(
-        group: Group,
-        plan: &'a Plan,
-        terminal: Option<Terminal>,
-        lifeline: Option<OwnedFd>,
-        began: Instant,
-    ) -> Self {
+    pub(crate) fn over(group: Group, plan: &'a Plan, began: Instant) -> Self {
         Supervisor {
             plan,
             group,
-            terminal,
-            guard: None,
-            lifeline,
             began,
             stop: None,
             lost: false,
@@ -93,38 +83,58 @@ impl<'a> Supervisor<'a> {
             told_to_end: false,
             warned: false,
             pause: FIRST_LOOK,
+            say_left_behind: None,
             fullest: Duration::ZERO,
         }
     }
 
-    /// Returns when the whole group is gone.
+    /// Returns when the command and all that it started are gone.
     pub(crate) async fn until_gone(mut self, held: &MultiGuard, signals: &mut Signals) -> Outcome {
-        let spawned = Instant::now();
         let (mut lost, mut requested) = (pin!(held.lost()), pin!(held.release_requested()));
         while !self.group.is_gone() {
             self.fullest = self.fullest.max(held.remaining().unwrap_or_default());
-            let guard_at = spawned + GUARD_AFTER;
-            let next = self.next_look(held, guard_at);
+            self.tell_guard(held);
+            let next = self.next_look(held);
             tokio::select! {
                 biased;
                 signal = signals.next() => self.on_signal(signal),
+                () = self.group.changed() => self.on_changed(),
                 why = &mut lost, if !self.lost => self.on_lost(why),
                 () = &mut requested, if !self.requested => self.on_request(),
-                () = sleep_until(next) => self.on_time(held, guard_at),
+                () = sleep_until(next) => self.on_time(held),
             }
         }
         self.end(held)
     }
 
-    fn next_look(&self, held: &MultiGuard, guard_at: Instant) -> Instant {
+    /// Tells the guard how long the command may go on if we should be stopped (SIGSTOP) or hang.
+    fn tell_guard(&mut self, held: &MultiGuard) {
+        let (now, boot) = (Instant::now(), boot_time());
+        let deadlines = match (self.stop, held.remaining()) {
+            (Some(stop), _) => {
+                Deadlines { term_at: None, kill_at: Some(boot + stop.kill_at.saturating_duration_since(now)) }
+            }
+            (None, Some(left)) if self.plan.on_lost != OnLost::Ignore && !self.lost => {
+                let left = left.saturating_sub(SLACK);
+                // Where we would tell it to stop, and a moment later.
+                let term = self.left_before_stop(held).filter(|term| left.saturating_sub(*term) > SLACK);
+                let term_at = term.map(|term| boot + term + GUARD_DELAY.min((left - term) / 4));
+                Deadlines { term_at, kill_at: Some(boot + left) }
+            }
+            (None, _) => Deadlines::default(),
+        };
+        self.group.tell_guard(deadlines);
+    }
+
+    fn next_look(&self, held: &MultiGuard) -> Instant {
         let now = Instant::now();
         let mut next = now + Duration::from_secs(3_600);
         let mut consider = |moment: Instant| next = next.min(moment);
-        if self.guard.is_none() {
-            consider(guard_at.max(now + FIRST_LOOK));
-        }
-        if self.group.ended.is_some() {
+        if self.group.unguarded {
             consider(now + self.pause);
+        }
+        if let Some(say_at) = self.say_left_behind {
+            consider(say_at);
         }
         match (self.stop, self.plan.max_hold) {
             (Some(stop), _) => consider(stop.kill_at.max(now + self.pause)),
@@ -137,14 +147,44 @@ impl<'a> Supervisor<'a> {
         next
     }
 
-    fn on_time(&mut self, held: &MultiGuard, guard_at: Instant) {
+    /// The guard has told something, or is dead. Then the kernel kills the command itself, and the rest falls to us.
+    fn on_changed(&mut self) {
+        if self.group.unguarded {
+            self.warn(
+                "guard",
+                "the guard process of the command was killed; the command is being killed".to_owned(),
+            );
+            self.pause = FIRST_LOOK;
+            self.signal_all(Signal::KILL);
+        } else if self.group.ended.is_some() && !self.group.is_gone() {
+            self.say_left_behind = Some(Instant::now() + SAY_LEFT_BEHIND);
+        }
+    }
+
+    /// The command has ended, and the lock stays taken for a while: that should not look like a hang.
+    fn say_what_is_left(&mut self) {
+        self.say_left_behind = None;
+        let ids = self.group.left();
+        let which = match &ids[..] {
+            [] => "a process that it started".to_owned(),
+            [only] => format!("process {only}, which it started,"),
+            [first, ..] => format!("process {first} and {} more that it started", ids.len() - 1),
+        };
+        self.warn(
+            "waiting",
+            format!("the command has ended; {} is given back when {which} has ended too", self.lock()),
+        );
+    }
+
+    fn on_time(&mut self, held: &MultiGuard) {
         let now = Instant::now();
         self.pause = (self.pause * 2).min(LATER_LOOKS);
-        if self.guard.is_none() && now >= guard_at {
-            self.guard = Guard::over(self.group.id, self.lifeline.take());
+        if self.group.unguarded {
+            self.signal_all(Signal::KILL);
+            self.group.look();
         }
-        if self.group.ended.is_some() {
-            self.group.reap();
+        if self.say_left_behind.is_some_and(|at| now >= at) {
+            self.say_what_is_left();
         }
         if self.left_before_stop(held) == Some(Duration::ZERO) {
             self.lease_ends(held);
@@ -155,7 +195,9 @@ impl<'a> Supervisor<'a> {
             self.stop(Why::MaxHold, now + self.plan.grace);
         }
         if self.stop.is_some_and(|stop| now >= stop.kill_at) {
-            self.signal(Signal::KILL);
+            self.signal_all(Signal::KILL);
+            // The guard may be stopped.
+            self.group.look();
         }
     }
 
@@ -168,24 +210,33 @@ impl<'a> Supervisor<'a> {
         {
             return None;
         }
-        Some(held.remaining()?.saturating_sub(self.lead() + SLACK))
+        let unrenewed = held.remaining()?.saturating_sub(self.lead() + SLACK);
+        let ends = held.lease_left().map(|left| left.saturating_sub(self.grace() + SLACK));
+        Some(ends.map_or(unrenewed, |ends| ends.min(unrenewed)))
     }
 
-    /// How long before the end of the lease the stop begins. A lease that is kept is renewed after a third of it; if only a third is
-    /// left, renewals have failed for a while. Stores have leases of their own length: that of ZooKeeper is a part of its session.
+    /// The time between SIGTERM and SIGKILL.
+    fn grace(&self) -> Duration {
+        if self.plan.on_lost == OnLost::Term { self.plan.grace } else { Duration::ZERO }
+    }
+
+    /// How long before the end of what is certain the stop begins, if it is not renewed. Most outages pass, so the less of it the
+    /// better: with a tenth, an outage of half a lease does not end a command. What is certain at a time is a part of the
+    /// session's length on ZooKeeper, and of the lease's elsewhere.
     fn lead(&self) -> Duration {
-        match (self.plan.on_lost, self.plan.lease) {
-            (OnLost::Term, Some(_)) => self.plan.grace,
-            (OnLost::Term, None) => self.plan.grace.min(KEPT_LEAD).min(self.fullest / 3),
-            _ => Duration::ZERO,
-        }
+        self.grace().min(self.fullest / LEAD)
     }
 
-    /// The lease is about to end: the command has to be gone by then.
+    /// The lease is about to end, or what is certain of it: the command has to be gone by then.
     fn lease_ends(&mut self, held: &MultiGuard) {
-        self.say_lost("is about to be lost: its lease ends");
         let left = held.remaining().unwrap_or_default().saturating_sub(SLACK);
-        self.stop(Why::Lost, Instant::now() + left.min(self.lead()));
+        let lease = held.lease_left().is_some_and(|lease| lease <= self.grace() + SLACK);
+        self.say_lost(if lease {
+            "is about to be lost: its lease ends"
+        } else {
+            "is about to be lost: the store could not be reached to renew its lease"
+        });
+        self.stop(Why::Lost, Instant::now() + left.min(self.grace()));
     }
 
     fn on_lost(&mut self, why: Lost) {
@@ -200,13 +251,16 @@ impl<'a> Supervisor<'a> {
                 );
             }
             // The time that was left is over.
-            _ if already => self.signal(Signal::KILL),
+            _ if already => self.signal_all(Signal::KILL),
             OnLost::Kill => {
                 self.say_lost(&format!("was lost ({why})"));
                 self.stop(Why::Lost, now);
             }
             OnLost::Term => {
-                self.say_lost(&format!("was lost ({why})"));
+                let grace = output::duration(self.plan.grace);
+                self.say_lost(&format!(
+                    "was lost ({why}), and others can have it; the command has {grace} to end"
+                ));
                 self.stop(Why::Lost, now + self.plan.grace);
             }
         }
@@ -230,55 +284,54 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Tells the group to end, and kills it at `kill_at`.
+    /// Tells the command and all that it started to end, and kills it at `kill_at`.
     fn stop(&mut self, why: Why, kill_at: Instant) {
         self.stop = Some(Stop { why, kill_at });
         self.pause = FIRST_LOOK;
         if kill_at <= Instant::now() {
-            self.signal(Signal::KILL);
+            self.signal_all(Signal::KILL);
         } else {
-            self.signal(Signal::TERM);
+            self.signal_all(Signal::TERM);
             // A stopped process can't hear it.
-            self.signal(Signal::CONT);
+            self.signal_all(Signal::CONT);
         }
     }
 
-    fn on_signal(&mut self, signal: Signal) {
-        match signal {
-            Signal::CHILD => {
-                if let Some(stopped_by) = self.group.reap() {
-                    self.on_stopped(stopped_by);
-                }
-                self.pause = FIRST_LOOK;
-            }
-            Signal::TSTP => {
+    /// What the terminal sends goes to the whole job, the command included. What another process sends us is passed on to the
+    /// command's process group, unless it comes from there (`kill 0`).
+    fn on_signal(&mut self, Caught { signal, from }: Caught) {
+        let passed_on = match from {
+            Sender::Terminal => false,
+            Sender::Process(id) => !self.group.contains(id),
+        };
+        if signal == Signal::TSTP {
+            if passed_on {
                 self.signal(signal);
-                signals::stop_ourselves();
+            }
+            signals::stop_ourselves();
+            if passed_on {
                 self.signal(Signal::CONT);
             }
-            _ => {
-                self.told_to_end |= signals::asks_to_end(signal);
-                self.signal(signal);
-            }
+            return;
         }
-    }
-
-    /// The command was stopped. If it wants the terminal it gets it; if the user pressed Ctrl-Z our job stops with it.
-    fn on_stopped(&mut self, by: Signal) {
-        let Some(terminal) = &mut self.terminal else { return };
-        let wants_terminal = by == Signal::TTIN || by == Signal::TTOU;
-        if !terminal.wanted_by(self.group.id, by) {
-            if !terminal.is_handed_over() && !wants_terminal {
-                return;
-            }
-            terminal.stop_our_job();
-            terminal.hand_to(self.group.id);
+        self.told_to_end |= signals::asks_to_end(signal) && (passed_on || from == Sender::Terminal);
+        if passed_on {
+            self.signal(signal);
         }
-        self.signal(Signal::CONT);
     }
 
     fn signal(&mut self, signal: Signal) {
-        if let Err(e) = self.group.signal(signal)
+        let sent = self.group.signal(signal);
+        self.warn_if_refused(signal, sent);
+    }
+
+    fn signal_all(&mut self, signal: Signal) {
+        let sent = self.group.signal_all(signal);
+        self.warn_if_refused(signal, sent);
+    }
+
+    fn warn_if_refused(&mut self, signal: Signal, sent: std::io::Result<()>) {
+        if let Err(e) = sent
             && !std::mem::replace(&mut self.warned, true)
         {
             self.warn("signal", format!("the command could not be sent signal {}: {e}", signal.as_raw()));
@@ -304,13 +357,10 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn end(mut self, held: &MultiGuard) -> Outcome {
-        if let Some(guard) = self.guard.take() {
-            guard.dismiss();
-        }
-        let ended = self.group.ended.unwrap_or(Ended::Exited(0));
-        let interrupted = ended == Ended::Signalled(Signal::INT.as_raw())
-            && self.terminal.as_ref().is_some_and(Terminal::is_handed_over);
+    fn end(self, held: &MultiGuard) -> Outcome {
+        // It is not known only if we had to look for its end ourselves, after it was killed.
+        let ended = self.group.ended.unwrap_or(Ended::Signalled(Signal::KILL.as_raw()));
+        let interrupted = ended == Ended::Signalled(Signal::INT.as_raw()) && self.group.in_our_job;
         let ignore = self.plan.on_lost == OnLost::Ignore;
         if self.stop.is_none() && !ignore && !held.is_held() {
             let what = format!("{} was lost before the command ended", self.lock());

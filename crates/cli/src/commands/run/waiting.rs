@@ -46,9 +46,6 @@ pub(crate) async fn show(client: &Client, plan: &Plan) -> Infallible {
 /// A run inside a run of the same lock waits for what waits for it. The environment tells of the outer one.
 async fn warn_of_our_own_lock(client: &Client, plan: &Plan) {
     let outer = |key: &str| std::env::var(key).ok();
-    if outer("LEASEHOLD_STORE").as_deref() != Some(&*client.store_url()) {
-        return;
-    }
     let (Some(name), Some(token)) = (outer("LEASEHOLD_NAME"), outer("LEASEHOLD_TOKEN")) else { return };
     let Some(name) = plan.names.iter().find(|ours| ours.as_str() == name) else { return };
     let Ok(lock) = client.inspect(name).await else { return };

@@ -283,6 +283,11 @@ impl Link {
         }
     }
 
+    /// Whether the runtime that it was opened in still runs, and it was not closed.
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.task.has_ended()
+    }
+
     /// Closes the connection for good.
     pub(crate) fn close(&self) {
         self.task.abort();

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 
 use super::super::backoff::Backoff;
-use super::super::check;
+use super::super::check::{self, Expected};
 use super::super::dial::{Purpose, dial};
 use super::super::target::Target;
 use super::super::task::Task;
@@ -70,9 +70,10 @@ impl Supervisor {
         }
     }
 
-    /// What was right once can become right again.
+    /// What was right once can become right again. A cluster was, if one of its nodes has named this one.
     fn soften(&self, e: Error) -> Error {
-        if self.generation > 0 { e.retry(Retry::Later) } else { e }
+        let known = self.generation > 0 || self.target.expected() == Expected::ClusterNode;
+        if known { e.retry(Retry::Later) } else { e }
     }
 
     async fn connect(&mut self) -> Result<(Up, Task)> {

@@ -1,0 +1,204 @@
+//! The background thread of Leasehold: one a process, started with the first client.
+//!
+//! Whatever keeps a lock alive and ends it well runs here and not on the user's runtime: connections, renewals,
+//! notifications, timers, and releases whose future is gone. So a task that computes without yielding keeps its lock, a
+//! client works from any runtime, and a runtime that is shut down takes no lock with it.
+//!
+//! # Layout
+//!
+//! - this file: the thread and its runtime.
+//! - `exit`: the exit of the process waits a moment for releases in flight.
+//! - `fork`: a child that was forked without exec has no background thread, and its clients are dead.
+//! - `timer`: timers that count the time while the machine sleeps.
+//! - `sys`: the few calls that the operating system offers only through `unsafe`.
+
+mod exit;
+mod fork;
+mod sys;
+mod timer;
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use leasehold_core::{Clock, Tick};
+use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
+use tokio::task::JoinHandle;
+
+use exit::InFlightCount;
+use timer::Timers;
+
+pub use exit::{EXIT_PATIENCE, InFlight};
+pub use fork::{ClosedInForkedChild, close_in_forked_child};
+pub use timer::Sleep;
+
+/// The background thread of this process. Cheap to copy.
+#[derive(Clone, Copy)]
+pub struct Background {
+    thread: &'static Thread,
+}
+
+struct Thread {
+    /// Which process it belongs to: a forked child counts one more.
+    generation: u32,
+    runtime: Handle,
+    in_flight: InFlightCount,
+    timers: Timers,
+}
+
+/// The thread of this process, or null before the first client and in a forked child. It is never freed.
+static THREAD: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
+
+impl Background {
+    /// The background thread of this process. The first call starts it.
+    pub fn get() -> io::Result<Background> {
+        if let Some(running) = Self::running() {
+            return Ok(running);
+        }
+        sys::prepare_process()?;
+        let (thread, runtime) = Thread::new()?;
+        let thread = Box::into_raw(Box::new(thread));
+        let none = std::ptr::null_mut();
+        if THREAD.compare_exchange(none, thread, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // Another thread was faster. Does not wait: it may be called inside another runtime.
+            runtime.shutdown_background();
+        } else if let Err(error) = run(runtime) {
+            THREAD.store(none, Ordering::Release);
+            return Err(error);
+        }
+        Self::running().ok_or_else(|| io::Error::other("the background thread could not be started"))
+    }
+
+    fn running() -> Option<Background> {
+        sys::leaked(THREAD.load(Ordering::Acquire)).map(|thread| Background { thread })
+    }
+
+    /// Whether this is still the process that the thread was started in. `false` in a child that was forked since: no
+    /// thread runs there, and nothing of it may be used. Costs one look at memory.
+    pub fn is_alive(&self) -> bool {
+        self.thread.generation == fork::generation()
+    }
+
+    /// Runs a future on the background thread.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.thread.runtime.spawn(future)
+    }
+
+    /// As [`spawn`](Self::spawn), for what the exit of the process should wait for.
+    pub fn spawn_in_flight<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let in_flight = self.in_flight();
+        self.spawn(async move {
+            let output = future.await;
+            drop(in_flight);
+            output
+        })
+    }
+
+    /// While this value lives, the exit of the process waits, for up to [`EXIT_PATIENCE`].
+    pub fn in_flight(&self) -> InFlight {
+        self.thread.in_flight.begin()
+    }
+
+    /// Until the value is dropped, timers, sockets and tasks that this thread makes belong to the background thread.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.thread.runtime.enter()
+    }
+
+    /// The runtime of the background thread.
+    pub fn runtime(&self) -> &Handle {
+        &self.thread.runtime
+    }
+
+    /// Waits for a future, but no longer than this; `None` if that was not enough. Needs no timers of the caller's runtime.
+    pub async fn timeout<F: Future>(&self, time: Duration, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        let mut elapsed = pin!(self.sleep_until(Clock::system().now() + time));
+        std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => elapsed.as_mut().poll(cx).map(|()| None),
+        })
+        .await
+    }
+
+    /// Sleeps for this long. Needs no timers of the caller's runtime.
+    pub fn sleep(&self, time: Duration) -> Sleep {
+        self.sleep_until(Clock::system().now() + time)
+    }
+
+    /// Sleeps until this moment, on a clock that also runs while the machine sleeps.
+    pub fn sleep_until(&self, deadline: Tick) -> Sleep {
+        self.thread.timers.sleep_until(deadline)
+    }
+}
+
+impl Thread {
+    fn new() -> io::Result<(Thread, Runtime)> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let timers = {
+            let _context = handle.enter();
+            Timers::new()?
+        };
+        let (generation, in_flight) = (fork::generation(), InFlightCount::default());
+        Ok((Thread { generation, runtime: handle, in_flight, timers }, runtime))
+    }
+}
+
+/// Starts the thread.
+fn run(runtime: Runtime) -> io::Result<()> {
+    let work = move || {
+        sys::block_signals();
+        runtime.block_on(std::future::pending::<()>());
+    };
+    std::thread::Builder::new().name("leasehold".into()).spawn(work).map(drop)
+}
+
+/// Called by `exit(3)`, also when `main` returns.
+fn at_exit() {
+    if let Some(background) = Background::running() {
+        background.thread.in_flight.wait();
+    }
+}
+
+/// Called in a child right after `fork(2)`. The thread and whatever locks it held did not come along: all is left as
+/// it is, and the next client of this process starts a thread of its own.
+fn in_forked_child() {
+    fork::next_generation();
+    THREAD.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_thread_whoever_asks() {
+        let threads: Vec<_> = (0..8)
+            .map(|_| std::thread::spawn(|| Background::get().unwrap().thread as *const Thread as usize))
+            .collect();
+        let mut seen: Vec<usize> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+        seen.dedup();
+        assert_eq!(seen.len(), 1);
+        assert!(Background::get().unwrap().is_alive());
+    }
+
+    #[test]
+    fn what_is_spawned_runs_without_the_caller_s_runtime() {
+        let background = Background::get().unwrap();
+        let (send, receive) = std::sync::mpsc::channel();
+        background.spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            let _ = send.send(std::thread::current().name().map(str::to_owned));
+        });
+        assert_eq!(receive.recv().unwrap().as_deref(), Some("leasehold"));
+    }
+}

@@ -1,0 +1,138 @@
+//! The guard: a small process between `leasehold run` and its command, which ends the command if the runner can't.
+//!
+//! ```text
+//! shell ─ leasehold run (the runner: holds the lock) ─ lh-guard ─ the command ─ …
+//! ```
+//!
+//! It is forked before the runner does anything else, starts the command when it is told to, and waits for its end and that of all it
+//! starts ([`crate::tree`]). Beyond that it acts only
+//!
+//! - when the runner is dead: it kills the whole tree;
+//! - when the time is over until which the runner has said that the lock is good, because the runner was stopped (SIGSTOP) or
+//!   hangs: SIGTERM first, SIGKILL in time.
+//!
+//! So that it is there when it is needed it has a name of its own (`killall leasehold` ends the runner only), a group of its own once
+//! the command runs (what is sent to a whole job passes it by) and blocks every signal but SIGKILL and SIGSTOP. If it is killed itself, the kernel
+//! kills the command, and the rest of the tree falls to the runner.
+//!
+//! Where the store can lend its session (`file:`), the guard has it open: the lock then stays taken until the guard has seen the tree's
+//! end, so the next holder never meets what is left of this one.
+//!
+//! - [`messages`]: what runner and guard tell each other.
+//! - [`serve`]: the guard's side.
+
+mod messages;
+mod serve;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::Pid;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+
+use crate::args::Format;
+use crate::child::Environment;
+use crate::sys;
+
+use messages::Order;
+pub(crate) use messages::{Deadlines, Report};
+
+/// What the guard has to know before it is told anything.
+pub(crate) struct Job<'a> {
+    pub(crate) command: &'a [std::ffi::OsString],
+    pub(crate) format: Format,
+}
+
+/// The runner's side, while there is no command yet.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    pub(crate) id: Pid,
+    socket: OwnedFd,
+}
+
+impl Guard {
+    /// Starts it. Must be called while this process has one thread.
+    pub(crate) fn fork(job: &Job<'_>) -> io::Result<Guard> {
+        // Messages with borders of their own, and an end that is noticed.
+        let kind = if cfg!(target_os = "linux") { SocketType::SEQPACKET } else { SocketType::DGRAM };
+        let (ours, its) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+        become_reaper();
+        match sys::fork()? {
+            Some(id) => Ok(Guard { id, socket: ours }),
+            None => {
+                drop(ours);
+                serve::serve(job, &its)
+            }
+        }
+    }
+
+    /// Has the command started, in this group or, with `None`, in one of its own; returns its process id. The error is the one of
+    /// starting it.
+    pub(crate) fn spawn(
+        self,
+        env: &Environment,
+        group: Option<Pid>,
+        lifeline: Option<OwnedFd>,
+    ) -> io::Result<(Link, Pid)> {
+        for (key, value) in &env.set {
+            messages::send(&self.socket, &Order::Set(key.clone(), value.clone()), None)?;
+        }
+        let lifeline = lifeline.as_ref().map(AsFd::as_fd);
+        messages::send(&self.socket, &Order::Spawn { group }, lifeline)?;
+        let command = match messages::receive::<Report>(&self.socket)? {
+            Some((Report::Started(command), _)) => command,
+            Some((Report::NotStarted(code), _)) => return Err(io::Error::from_raw_os_error(code)),
+            _ => return Err(io::Error::other("its guard process was killed")),
+        };
+        let socket = std::os::unix::net::UnixStream::from(self.socket);
+        socket.set_nonblocking(true)?;
+        Ok((Link { socket: UnixStream::from_std(socket)?, told: Deadlines::default() }, command))
+    }
+}
+
+/// The runner's side, while the command runs.
+#[derive(Debug)]
+pub(crate) struct Link {
+    socket: UnixStream,
+    told: Deadlines,
+}
+
+impl Link {
+    /// What the guard has to say next; `None` if it is dead. Cancel-safe.
+    pub(crate) async fn next(&self) -> Option<Report> {
+        let receive = || messages::receive(&self.socket);
+        match self.socket.async_io(Interest::READABLE, receive).await {
+            Ok(report) => report.map(|(report, _)| report),
+            Err(_) => None,
+        }
+    }
+
+    /// Tells the guard when to act if it hears nothing else until then.
+    pub(crate) fn tell(&mut self, deadlines: Deadlines) {
+        if deadlines.differ_from(self.told) {
+            // A guard that is dead is noticed elsewhere; one that is stopped has room for thousands of these.
+            if messages::send(&self.socket, &Order::Watch(deadlines), None).is_ok() {
+                self.told = deadlines;
+            }
+        }
+    }
+}
+
+/// Orphans of the command become our children instead of init's.
+fn become_reaper() {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// The time since the machine was started, also while it slept: what leases are counted on.
+pub(crate) fn boot_time() -> Duration {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let clock = rustix::time::ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let clock = rustix::time::ClockId::Monotonic;
+    let now = rustix::time::clock_gettime(clock);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,268 @@
+//! The command does not outlive its lock: the runner is stopped or killed, alone or with all that has its name.
+#![cfg(target_os = "linux")]
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use leasehold_testkit::servers::{ZooKeeper, ZooKeeperOptions};
+use rustix::process::{Pid, Signal, getsid, kill_process};
+
+use crate::house::{House, Running, is_alive, until};
+use crate::processes;
+
+/// A command with a child in its own group and one in a group of its own, as `timeout` and job-control shells make them. All
+/// three write their ids.
+const FAMILY: &str = "set -m; sh -c 'echo $$ > other; exec sleep 1000' > /dev/null 2>&1 & set +m;
+     sh -c 'echo $$ > same; exec sleep 1000' > /dev/null 2>&1 & echo $$ > first; wait";
+const MEMBERS: [&str; 3] = ["first", "same", "other"];
+
+fn family(house: &House, options: &[&str]) -> Running {
+    let mut args = vec!["run", "x"];
+    args.extend(options);
+    args.extend(["--", "bash", "-c", FAMILY]);
+    let running = house.start(args);
+    await_family(house);
+    running
+}
+
+fn await_family(house: &House) {
+    until("the command and its children run", || MEMBERS.iter().all(|file| house.read(file).ends_with('\n')));
+}
+
+#[track_caller]
+fn until_all_are_dead(house: &House) {
+    for file in MEMBERS {
+        until(&format!("{file} is dead"), || !is_alive(&house.read(file)));
+    }
+}
+
+#[test]
+fn a_runner_that_is_stopped_does_not_let_its_command_outlive_a_lease() {
+    let house = House::new();
+    let running = family(&house, &["--lease", "3s", "--grace", "500ms"]);
+    let next = house.start(["run", "x", "--", "sh", "-c", "cat first same other | xargs kill -0 2>&1; date"]);
+    until("the next one waits", || house.waiters("x") == 1);
+    running.signal(Signal::STOP);
+    let next = next.done();
+    assert_eq!(next.stdout.matches("No such process").count(), 3, "{next:?}");
+    running.signal(Signal::CONT);
+    running.done().expect(76).says(&["lost"]);
+}
+
+#[test]
+fn a_runner_that_is_stopped_does_not_let_its_command_outlive_a_kept_lease() {
+    let server = ZooKeeper::start(ZooKeeperOptions::new().tick(Duration::from_millis(500)));
+    let (house, url) = (House::new(), format!("zookeeper://{}?session=4s", server.address()));
+    let log = "trap 'echo term >> log' TERM; while :; do date +%s%N > new; mv new beat; sleep 0.02; done";
+    let start = |script| house.start(["--store", &url, "run", "x", "--", "sh", "-c", script]);
+    let running = start(log);
+    until("it runs", || !house.read("beat").is_empty());
+    // Longer than a session: it lives by its renewals.
+    let first = house.read("beat");
+    let age = |since: &str, now: &str| -> Option<u64> {
+        Some(now.trim().parse::<u64>().ok()?.saturating_sub(since.trim().parse().ok()?) / 1_000_000)
+    };
+    until("it has run for more than a session", || age(&first, &house.read("beat")) > Some(6_000));
+    assert_eq!(house.read("log"), "");
+    running.signal(Signal::STOP);
+    // It hears that it should end, and does not; the next one comes after its last sign of life.
+    start("date +%s%N > next").done().expect(0);
+    let (last, next) = (house.read("beat"), house.read("next"));
+    assert!(age(&last, &next) > Some(0), "{last} {next}");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(house.read("beat"), last, "the command works beside the next holder");
+    assert_eq!(house.read("log"), "term\n");
+    running.signal(Signal::CONT);
+    running.done().expect(76);
+}
+
+#[test]
+fn a_stopped_runner_of_a_lock_that_can_not_be_lost_leaves_its_command_alone() {
+    let house = House::new();
+    let script = "echo > ready; until [ -e go ]; do sleep 0.01; done; echo done > got";
+    let running =
+        house.start(["run", "x", "--on-lost", "ignore", "--lease", "300ms", "--", "sh", "-c", script]);
+    until("it runs", || house.path("ready").exists());
+    running.signal(Signal::STOP);
+    house.run(["run", "x", "--", "true"]).expect(0);
+    house.touch("go");
+    until("the command runs to its end", || house.read("got") == "done\n");
+    running.signal(Signal::CONT);
+    running.done().expect(0);
+}
+
+#[test]
+fn a_killed_runner_takes_all_that_its_command_started_with_it() {
+    let house = House::new();
+    let running = family(&house, &[]);
+    running.signal(Signal::KILL);
+    running.done().expect(-9);
+    until_all_are_dead(&house);
+}
+
+#[test]
+fn a_killed_runner_leaves_nothing_in_the_job_of_a_terminal_either() {
+    let house = House::new();
+    let line =
+        format!("{} run x -- bash -c '{}'", env!("CARGO_BIN_EXE_leasehold"), FAMILY.replace('\'', "'\\''"));
+    let mut terminal = Command::new("script");
+    terminal
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .env("LEASEHOLD_STORE", house.store());
+    terminal.current_dir(house.path("")).stdin(Stdio::piped()).stdout(Stdio::null());
+    let running = Running::of(terminal.spawn().expect("script starts"));
+    await_family(&house);
+    kill_process(processes::runner_above(&house.read("first")), Signal::KILL).expect("a signal can be sent");
+    until_all_are_dead(&house);
+    drop(running);
+}
+
+#[test]
+fn the_guard_is_not_taken_for_the_command() {
+    let house = House::new();
+    // As killall and pkill look for a name, and as they look for all that stands on the command line.
+    for find in [
+        &["pgrep", "leasehold"][..],
+        &["pgrep", "-f", "leasehold"],
+        &["pgrep", "-f", "run x"],
+        &["pidof", "leasehold"],
+    ] {
+        let running = family(&house, &[]);
+        let guard = processes::guard_of(&running).expect("a guard").as_raw_nonzero().to_string();
+        let runner = running.pid().as_raw_nonzero().to_string();
+        let found = Command::new(find[0]).args(&find[1..]).output().expect(find[0]);
+        let found = String::from_utf8_lossy(&found.stdout).into_owned();
+        let found: Vec<&str> = found.split_whitespace().collect();
+        assert!(
+            found.contains(&&*runner) && !found.contains(&&*guard),
+            "{find:?} {found:?} {runner} {guard}"
+        );
+        running.signal(Signal::KILL);
+        running.done().expect(-9);
+        until_all_are_dead(&house);
+        // On files the lock is free when the last of them is gone.
+        house.run(["run", "x", "--wait", "10s", "--", "rm", "first", "same", "other"]).expect(0);
+    }
+}
+
+#[test]
+fn a_signal_to_a_whole_session_leaves_nothing_of_the_command() {
+    let house = House::new();
+    for signal in ["-KILL", "-TERM"] {
+        let mut runner = Command::new("setsid");
+        runner.args(["--wait", env!("CARGO_BIN_EXE_leasehold"), "run", "x", "--", "bash", "-c", FAMILY]);
+        runner.env("LEASEHOLD_STORE", house.store()).current_dir(house.path("")).process_group(0);
+        let running = Running::of(runner.stderr(Stdio::null()).spawn().expect("setsid starts"));
+        await_family(&house);
+        let pid = house.read("first").trim().parse().ok().and_then(Pid::from_raw);
+        let session = getsid(pid).expect("a session").as_raw_nonzero().to_string();
+        let sent = Command::new("pkill").args([signal, "--session", &session, "."]).status().expect("pkill");
+        assert!(sent.success());
+        until_all_are_dead(&house);
+        house.run(["run", "x", "--wait", "10s", "--", "rm", "first", "same", "other"]).expect(0);
+        drop(running);
+    }
+}
+
+#[test]
+fn a_sigterm_to_everything_does_not_end_the_guard() {
+    let house = House::new();
+    // It hears that it should end, and takes its time.
+    let script = "trap 'echo >> log' TERM; echo $$ > first; while :; do sleep 0.01; done";
+    let running = house.start(["run", "x", "--", "sh", "-c", script]);
+    until("it runs", || house.read("first").ends_with('\n'));
+    let guard = processes::guard_of(&running).expect("a guard");
+    // A stop of a service tells every process of it.
+    for signal in
+        [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::ALARM, Signal::PIPE]
+    {
+        kill_process(guard, signal).expect("a signal can be sent");
+    }
+    running.signal(Signal::TERM);
+    until("it heard", || !house.read("log").is_empty());
+    running.signal(Signal::KILL);
+    running.done().expect(-9);
+    until("the command is dead", || !is_alive(&house.read("first")));
+}
+
+#[test]
+fn a_killed_guard_ends_the_command_too() {
+    let house = House::new();
+    let running = family(&house, &[]);
+    kill_process(processes::guard_of(&running).expect("a guard"), Signal::KILL)
+        .expect("a signal can be sent");
+    running.done().expect(137);
+    until_all_are_dead(&house);
+    assert_eq!(house.holders("x"), 0);
+}
+
+#[test]
+fn a_guard_that_is_stopped_keeps_no_command_alive() {
+    let house = House::new();
+    let mut running = family(&house, &["--max-hold", "1s", "--grace", "100ms"]);
+    let guard = processes::guard_of(&running).expect("a guard");
+    kill_process(guard, Signal::STOP).expect("a signal can be sent");
+    until("the runner has ended", || !running.is_running());
+    for file in MEMBERS {
+        assert!(!is_alive(&house.read(file)), "{file}");
+    }
+    assert_eq!(house.holders("x"), 0);
+    // It has our stderr open.
+    kill_process(guard, Signal::CONT).expect("a signal can be sent");
+    running.done().expect(124);
+}
+
+#[test]
+fn the_command_itself_dies_with_both_of_its_keepers() {
+    let house = House::new();
+    let running = family(&house, &[]);
+    // What the command started is not covered then: nobody is left to end it.
+    for keeper in [processes::guard_of(&running).expect("a guard"), running.pid()] {
+        kill_process(keeper, Signal::KILL).expect("a signal can be sent");
+    }
+    until("the command is dead", || !is_alive(&house.read("first")));
+    for file in ["same", "other"] {
+        if let Some(pid) = house.read(file).trim().parse().ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+#[test]
+fn the_lock_is_given_back_when_the_last_one_is_gone_whatever_its_group() {
+    let house = House::new();
+    let script = "set -m; sh -c 'echo > ready; until [ -e go ]; do sleep 0.01; done; echo late >> log' > /dev/null 2>&1 &
+         until [ -e ready ]; do sleep 0.01; done; exit 4";
+    let mut running = house.start(["run", "x", "--", "bash", "-c", script]);
+    until("the command left a process behind", || house.path("ready").exists());
+    let next = house.start(["run", "x", "--", "sh", "-c", "echo next >> log"]);
+    until("the next one waits", || house.waiters("x") == 1);
+    assert!(running.is_running());
+    house.touch("go");
+    running.done().expect(4);
+    next.done().expect(0);
+    assert_eq!(house.read("log"), "late\nnext\n");
+}
+
+#[test]
+fn a_stop_reaches_every_group_of_the_command() {
+    let house = House::new();
+    let running = family(&house, &["--max-hold", "1s", "--grace", "200ms"]);
+    running.done().expect(124);
+    for file in MEMBERS {
+        assert!(!is_alive(&house.read(file)), "{file}");
+    }
+}
+
+#[test]
+fn a_guard_that_has_to_act_says_so() {
+    let house = House::new();
+    let running = family(&house, &[]);
+    running.signal(Signal::KILL);
+    let done = running.done().expect(-9);
+    let said: Vec<&str> = done.stderr.lines().collect();
+    assert_eq!(said.len(), 2, "{done:?}");
+    assert!(said[0].starts_with("leasehold: warning: guard: ") && said[0].contains("killed"), "{done:?}");
+    assert!(said[1].contains("gone"), "{done:?}");
+}

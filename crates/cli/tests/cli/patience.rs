@@ -1,0 +1,123 @@
+//! A store that is not available yet, or not any more. Limits are kept, and what is waited for is named.
+
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::proxy::Proxy;
+use leasehold_testkit::servers::{Postgres, PostgresOptions, Redis, RedisOptions};
+
+use crate::house::{Done, House};
+
+/// One time-out of the Redis store, the exit of the program, and a machine that does other things as well.
+const SLACK: Duration = Duration::from_secs(6);
+
+fn through(proxy: &Proxy) -> String {
+    format!("redis://{}", proxy.address())
+}
+
+fn timed(house: &House, args: &[&str]) -> (Done, Duration) {
+    let since = Instant::now();
+    (house.run(args), since.elapsed())
+}
+
+#[test]
+fn a_server_that_starts_is_waited_for_and_named() {
+    let (house, server) = (House::new(), Redis::start(RedisOptions::new()));
+    let proxy = Proxy::start(server.address());
+    for wait in [&["--wait", "60s"][..], &[]] {
+        proxy.refuse();
+        let url = through(&proxy);
+        let args = [&["--store", &url, "run"], wait, &["x", "--", "echo", "mine"]].concat();
+        let running = house.start(args);
+        std::thread::sleep(Duration::from_secs(2));
+        proxy.pass();
+        let done = running.done().expect(0);
+        assert_eq!(done.stdout, "mine\n");
+        let waits: Vec<&str> = done.stderr.lines().filter(|line| line.contains("is waited for")).collect();
+        assert_eq!(waits.len(), 1, "{done:#?}");
+        assert!(waits[0].contains(&proxy.address().to_string()), "{done:#?}");
+    }
+    proxy.refuse();
+    let url = through(&proxy);
+    let quiet = house.run(["--store", &url, "run", "--quiet", "--wait", "1s", "x", "--", "true"]).expect(69);
+    assert_eq!(quiet.stderr.lines().count(), 1, "{quiet:#?}");
+}
+
+#[test]
+fn a_wait_ends_in_time_though_the_store_is_away() {
+    let (house, server) = (House::new(), Redis::start(RedisOptions::new()));
+    let proxy = Proxy::start(server.address());
+    let url = through(&proxy);
+    for hangs in [false, true] {
+        if hangs {
+            proxy.pass();
+            proxy.hang();
+        } else {
+            proxy.refuse();
+        }
+        for (how, limit) in [(&["--wait", "3s"][..], 3), (&["--try"], 0), (&["--wait", "0"], 0)] {
+            let args = [&["--store", &url, "run"], how, &["x", "--", "true"]].concat();
+            let (done, time) = timed(&house, &args);
+            let limit = Duration::from_secs(limit);
+            assert!(time >= limit && time < limit + SLACK, "{how:?}, {hangs}: {time:?}: {done:#?}");
+            done.expect(69).says(&["tried for", &proxy.address().to_string()]);
+        }
+    }
+}
+
+#[test]
+fn a_limit_is_kept_on_a_server_that_is_full() {
+    let house = House::new();
+    let server = Redis::start(RedisOptions::new().max_memory("1mb"));
+    let url = server.url();
+    for (how, limit) in [(&["--try"][..], 0), (&["--wait", "2s"], 2)] {
+        let args = [&["--store", &url, "run"], how, &["x", "--", "true"]].concat();
+        let (done, time) = timed(&house, &args);
+        let limit = Duration::from_secs(limit);
+        assert!(time >= limit && time < limit + SLACK, "{how:?}: {time:?}: {done:#?}");
+        done.expect(77).says(&["out of memory", "tried for"]);
+    }
+}
+
+#[test]
+fn what_can_never_work_fails_at_once_whatever_the_wait() {
+    let house = House::new();
+    let (redis, postgres) =
+        (Redis::start(RedisOptions::new().password("hunter2")), Postgres::start(PostgresOptions::new()));
+    for (url, code) in [
+        (format!("redis://:wrong@{}", redis.address()), 77),
+        (format!("redis://:hunter2@{}/99", redis.address()), 64),
+        (postgres.url().replace("/postgres", "/nowhere"), 77),
+        ("redis://127.0.0.1:1:2".to_owned(), 64),
+    ] {
+        let (done, time) = timed(&house, &["--store", &url, "run", "--wait", "60s", "x", "--", "true"]);
+        assert!(time < Duration::from_secs(15), "{url}: {time:?}");
+        done.expect(code);
+    }
+}
+
+#[test]
+fn more_processes_than_a_database_takes_connections_all_get_their_turn() {
+    let house = House::new();
+    let few = PostgresOptions::new().line("max_connections = 8").line("superuser_reserved_connections = 0");
+    let server = Postgres::start(few);
+    let url = server.url();
+    let args = ["--store", &url, "run", "--wait", "60s", "x", "--", "sh", "-c", "echo >> turns; sleep 0.1"];
+    let running: Vec<_> = (0..14).map(|_| house.start(args)).collect();
+    for one in running {
+        one.done().expect(0);
+    }
+    assert_eq!(house.read("turns").lines().count(), 14);
+}
+
+#[test]
+fn more_processes_than_a_redis_server_takes_clients_all_get_their_turn() {
+    let house = House::new();
+    let server = Redis::start(RedisOptions::new().line("maxclients 8"));
+    let url = server.url();
+    let args = ["--store", &url, "run", "--wait", "60s", "x", "--", "sh", "-c", "echo >> turns; sleep 0.1"];
+    let running: Vec<_> = (0..10).map(|_| house.start(args)).collect();
+    for one in running {
+        one.done().expect(0);
+    }
+    assert_eq!(house.read("turns").lines().count(), 10);
+}

@@ -1,0 +1,70 @@
+//! Whether the client is open, and which claims are on their way to the store.
+//!
+//! A client that closes takes no more claims, and the session says its goodbye only when those that were sent before are
+//! answered: a claim that the store granted after the goodbye would hold its lock for a whole lease.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+#[derive(Default)]
+pub(crate) struct Gate {
+    closed: AtomicBool,
+    joins: AtomicUsize,
+    drained: Notify,
+    ended: Notify,
+}
+
+/// A claim on its way, until it is answered.
+pub(crate) struct JoinInFlight(Arc<Gate>);
+
+impl Gate {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Lets no more claims through. Tells whether it was open.
+    pub(crate) fn close(&self) -> bool {
+        let was_open = !self.closed.swap(true, Ordering::SeqCst);
+        self.ended.notify_waiters();
+        was_open
+    }
+
+    /// Waits until it is closed.
+    pub(crate) async fn closed(&self) {
+        let mut ended = std::pin::pin!(self.ended.notified());
+        ended.as_mut().enable();
+        if !self.is_closed() {
+            ended.await;
+        }
+    }
+
+    /// A claim is about to be sent. `None` if the client is closed.
+    pub(crate) fn begin_join(self: &Arc<Self>) -> Option<JoinInFlight> {
+        // Counted first and looked at then, where `close` and `drained` do it the other way round: one of both sees the other.
+        self.joins.fetch_add(1, Ordering::SeqCst);
+        let join = JoinInFlight(self.clone());
+        (!self.is_closed()).then_some(join)
+    }
+
+    /// Waits until all claims that were sent are answered.
+    pub(crate) async fn drained(&self) {
+        loop {
+            let mut drained = std::pin::pin!(self.drained.notified());
+            drained.as_mut().enable();
+            if self.joins.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            drained.await;
+        }
+    }
+}
+
+impl Drop for JoinInFlight {
+    fn drop(&mut self) {
+        if self.0.joins.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_closed() {
+            self.0.drained.notify_waiters();
+        }
+    }
+}

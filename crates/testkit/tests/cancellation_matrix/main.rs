@@ -1,0 +1,168 @@
+//! The cancellation matrix over the memory store behind one that fails: every operation in every situation, each cell on a store
+//! of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_client::{Budget, Client, ClientBuilder};
+use leasehold_core::store::Store;
+use leasehold_memory::Memory;
+use leasehold_testkit::Faulty;
+use leasehold_testkit::cancellation_matrix::operations::{self, Operation, Shape};
+use leasehold_testkit::cancellation_matrix::sweep::{
+    Extent, FAULTS, PATIENCE, Situations, situations, sweep,
+};
+use leasehold_testkit::cancellation_matrix::{self, Boxed, Cell, Injury, Ran, Situation, Tally};
+use leasehold_testkit::registry::Registry;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// How many situations are driven at a time: most of the time they wait.
+const AT_ONCE: usize = 400;
+
+/// How long anything may take that should happen soon: longer than the time between two renewals, which make good a call that
+/// hangs for ever, and shorter than a lease, which would end what was left behind.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// How long the holder of a lock that was taken away may believe otherwise.
+const TOLD_WITHIN: Duration = Duration::from_secs(3);
+
+/// A client that hands the lock on only once before it asks the store whether others wait.
+const TIGHT: Budget = Budget { handovers: 1, time: Duration::from_secs(3600) };
+
+/// How the actor queues locally.
+#[derive(Debug, Clone, Copy)]
+enum Local {
+    Usual,
+    Tight,
+    Off,
+}
+
+impl Local {
+    fn builder(self) -> ClientBuilder {
+        match self {
+            Local::Usual => Client::builder(),
+            Local::Tight => Client::builder().local_queue(TIGHT),
+            Local::Off => Client::builder().local_queue(Budget::off()),
+        }
+    }
+}
+
+async fn cell(
+    local: Local,
+    operation: Arc<Operation>,
+    situation: Situation,
+    injury: Injury,
+) -> (Ran, Vec<String>) {
+    loop {
+        if let Some(done) = try_cell(local, &operation, &situation, injury).await {
+            return done;
+        }
+    }
+}
+
+async fn try_cell(
+    local: Local,
+    operation: &Operation,
+    situation: &Situation,
+    injury: Injury,
+) -> Option<(Ran, Vec<String>)> {
+    let memory = Memory::new();
+    let faulty = Faulty::new(memory.clone());
+    let open =
+        async |builder: ClientBuilder, store: Arc<dyn Store>| builder.open(store).await.expect("a client");
+    let closes = operation.shape == Shape::Close;
+    // A client that says goodbye may overtake its own claims.
+    faulty.stepwise(if closes { 8 } else { 1 });
+    // What a client that could not say goodbye held ends with its lease; everything else must be gone long before.
+    let lease = Duration::from_secs(if closes && injury.fault.is_some() { 1 } else { 30 });
+    let mut actor = local.builder().label("actor").default_lease(lease);
+    if injury.fault.is_some() {
+        actor = actor.retry_for(PATIENCE);
+    }
+    let (name, base) = Cell::named("x".to_owned());
+    let cell = Cell {
+        actor: open(actor, faulty.clone()).await,
+        other: open(Client::builder().label("other"), memory.clone()).await,
+        observer: open(Client::builder().label("observer"), memory).await,
+        store: faulty.clone(),
+        name,
+        base,
+        registry: Registry::new(TOLD_WITHIN),
+        limit: LIMIT,
+        faulty: injury.fault.is_some(),
+        closes,
+        revokes: operation.shape == Shape::Revoke,
+    };
+    let ran = cancellation_matrix::run(&cell, Some(&faulty), operation, situation, injury).await?;
+    Some((ran, cell.registry.violations()))
+}
+
+/// Drives all operations that `pick` takes.
+fn drive(local: Local, extent: Extent, pick: impl Fn(&Operation) -> bool) -> Tally {
+    let only = std::env::var("LEASEHOLD_MATRIX").unwrap_or_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let at_once = Arc::new(Semaphore::new(AT_ONCE));
+        let (mut running, mut tally) = (JoinSet::new(), Tally::default());
+        for operation in operations::all() {
+            if !pick(&operation) || !operation.to_string().contains(&only) {
+                continue;
+            }
+            let operation = Arc::new(operation);
+            for situation in situations(&operation, true, extent.situations) {
+                let permit = at_once.clone().acquire_owned().await.expect("a permit");
+                let operation = operation.clone();
+                running.spawn(async move {
+                    let _permit = permit;
+                    let run = |injury| -> Boxed<(Ran, Vec<String>)> {
+                        Box::pin(cell(local, operation.clone(), situation.clone(), injury))
+                    };
+                    sweep(&operation, &situation, extent, &run).await
+                });
+            }
+            while let Some(done) = running.try_join_next() {
+                tally.add(done.expect("a task"));
+            }
+        }
+        while let Some(done) = running.join_next().await {
+            tally.add(done.expect("a task"));
+        }
+        tally
+    })
+}
+
+/// Every way to be dropped, and none to fail.
+const CUTS: Extent = Extent { situations: Situations::Some, faults: &[], both: false };
+
+#[test]
+fn what_is_believed_and_what_the_store_holds_agree_after_every_cut() {
+    let all = Extent { situations: Situations::All, ..CUTS };
+    let mut tally = drive(Local::Usual, all, |operation| !operation.brief);
+    tally.add(drive(Local::Usual, CUTS, |operation| operation.brief));
+    // What goes the way of another operation does so on every client.
+    tally.add(drive(Local::Tight, CUTS, |operation| !operation.brief));
+    tally.add(drive(Local::Off, CUTS, |operation| !operation.brief));
+    tally.report("cuts");
+}
+
+#[test]
+fn what_is_believed_and_what_the_store_holds_agree_after_every_fault() {
+    let faults = Extent { faults: &FAULTS[..4], ..CUTS };
+    let mut tally = drive(Local::Usual, Extent { both: true, ..faults }, |operation| !operation.brief);
+    let one = Extent { situations: Situations::One, ..faults };
+    tally.add(drive(Local::Usual, one, |operation| operation.brief));
+    tally.report("faults");
+}
+
+/// Everything with everything.
+#[test]
+#[ignore = "takes long: cargo xtask fuzz matrix"]
+fn the_whole_matrix() {
+    let whole = Extent { situations: Situations::All, faults: &FAULTS, both: true };
+    let mut tally = Tally::default();
+    for local in [Local::Usual, Local::Tight, Local::Off] {
+        tally.add(drive(local, whole, |_| true));
+    }
+    tally.report("the whole matrix");
+}
