@@ -7,11 +7,13 @@
 //! # Layout
 //!
 //! - this file: the thread and its runtime.
+//! - `confined`: futures that are dead in forked children.
 //! - `exit`: the exit of the process waits a moment for releases in flight.
 //! - `fork`: a child that was forked without exec has no background thread, and its clients are dead.
 //! - `timer`: timers that count the time while the machine sleeps.
 //! - `sys`: the few calls that the operating system offers only through `unsafe`.
 
+mod confined;
 mod exit;
 mod fork;
 mod sys;
@@ -31,6 +33,7 @@ use tokio::task::JoinHandle;
 use exit::InFlightCount;
 use timer::Timers;
 
+pub use confined::{Confined, confined};
 pub use exit::{EXIT_PATIENCE, InFlight};
 pub use fork::{ClosedInForkedChild, close_in_forked_child};
 pub use timer::Sleep;

@@ -173,10 +173,11 @@ impl ClientBuilder {
             .within(self.open_for.unwrap_or(self.retry_for), &Presence { id, label: label.clone() }, &mail)
             .await?;
         let (lease, budget, retry_for, death) = (self.lease, self.budget, self.retry_for, traits.death);
-        let try_for = self.try_for.unwrap_or_else(|| store.timeout());
+        let timeout = store.timeout();
+        let try_for = self.try_for.unwrap_or(timeout);
         let rules = Rules { lease, budget, retry_for, try_for, death };
         let table = Table::new(rules, self.clock, id);
-        let about = About { namespace: self.namespace, label, id, traits, url };
+        let about = About { namespace: self.namespace, label, id, traits, url, timeout };
         let engine = Engine::new(about, session, table, background, outages);
         let _ = mail.0.set(Arc::downgrade(&engine));
         background.spawn(crate::keeper::keep(Arc::downgrade(&engine), engine.keeper.clone()));

@@ -80,6 +80,7 @@ struct Inner {
     kind: Kind,
     retry: Retry,
     what: String,
+    tried_for: Option<Duration>,
     advice: Option<String>,
     store: Option<String>,
     name: Option<Name>,
@@ -97,6 +98,7 @@ impl Error {
             kind,
             retry,
             what: what.into(),
+            tried_for: None,
             advice: None,
             store: None,
             name: None,
@@ -119,9 +121,9 @@ impl Error {
         self.with(|e| e.retry = retry)
     }
 
-    /// Adds for how long it was tried in vain. What was wrong is what the last try said.
+    /// Adds for how long it was tried in vain: all tries together, if it is said again. What was wrong is what the last try said.
     pub fn tried_for(self, time: Duration) -> Self {
-        self.with(|e| e.what = format!("{}; tried for {time:.1?}", e.what))
+        self.with(|e| e.tried_for = Some(time))
     }
 
     /// Adds the store it happened at (never with a password).
@@ -172,8 +174,11 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, what, advice, store, name, source, .. } = &*self.0;
+        let Inner { kind, what, tried_for, advice, store, name, source, .. } = &*self.0;
         write!(f, "{kind}: {what}")?;
+        if let Some(time) = tried_for {
+            write!(f, "; tried for {time:.1?}")?;
+        }
         match (name, store) {
             (Some(name), Some(store)) => write!(f, " (lock {name:?} at {store})")?,
             (Some(name), None) => write!(f, " (lock {name:?})")?,
@@ -196,6 +201,7 @@ impl fmt::Debug for Error {
             .field("kind", &self.0.kind)
             .field("retry", &self.0.retry)
             .field("what", &self.0.what)
+            .field("tried_for", &self.0.tried_for)
             .field("store", &self.0.store)
             .field("name", &self.0.name)
             .field("source", &self.0.source)

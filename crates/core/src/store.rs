@@ -301,7 +301,8 @@ pub struct Note {
 pub enum News {
     /// A waiting entry holds the lock now.
     Granted(Grant),
-    /// A barging entry should try again ([`Session::renew`] tries).
+    /// The client should ask about the entry ([`Session::renew`]): one that barges may get in, and whatever was said about any other
+    /// may have been missed.
     Retry,
     /// The entry was taken out of the queue.
     Gone(Lost),

@@ -144,14 +144,12 @@ impl Wake {
         self.inbox.note(Note { name, id, news });
     }
 
-    /// Everybody who waits asks: a grant may have been missed.
+    /// The client asks about every entry: a grant, a forced release or a request may have been missed.
     pub(crate) fn all_ask(&self) {
         self.turns.fetch_add(1, Ordering::SeqCst);
-        let waiting: Vec<(EntryId, Name)> = {
-            let entries = self.lock();
-            entries.iter().filter(|(_, e)| e.waits).map(|(id, e)| (*id, e.name.clone())).collect()
-        };
-        for (id, name) in waiting {
+        let entries: Vec<(EntryId, Name)> =
+            self.lock().iter().map(|(id, entry)| (*id, entry.name.clone())).collect();
+        for (id, name) in entries {
             self.inbox.note(Note { name, id, news: News::Retry });
         }
         self.ring();
@@ -180,7 +178,7 @@ impl Ears {
         self.0.ring();
     }
 
-    /// Listening began, or ended: what was told meanwhile is lost, so everybody who waits asks.
+    /// Listening began, or ended: what was told meanwhile is lost, so the client asks about every entry.
     pub fn turned(&self) {
         self.0.all_ask();
     }

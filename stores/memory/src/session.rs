@@ -1,13 +1,14 @@
 //! One client's presence: each call is one event on one queue, done before the first poll returns.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold_core::queue::Effects;
 use leasehold_core::store::{
     Ask, Inbox, Joined, Leave, Left, Pending, Presence, Renewal, Renewed, Session, ready,
 };
 use leasehold_core::view::{Events, Snapshot};
-use leasehold_core::{EntryId, Name, Result, Token};
+use leasehold_core::{EntryId, Error, Kind, Name, Result, Token};
 
 use crate::Memory;
 use crate::state::{At, POLICY};
@@ -15,12 +16,14 @@ use crate::state::{At, POLICY};
 pub(crate) struct MemorySession {
     store: Arc<Memory>,
     me: Presence,
+    /// Set before the entries are removed, read under the mutex of the queue: no entry is made after that.
+    closed: AtomicBool,
 }
 
 impl MemorySession {
     pub(crate) fn open(store: Arc<Memory>, me: Presence, inbox: Arc<dyn Inbox>) -> Arc<dyn Session> {
         store.state.wake.register(me.id, inbox);
-        Arc::new(MemorySession { store, me })
+        Arc::new(MemorySession { store, me, closed: AtomicBool::new(false) })
     }
 
     fn on<T>(&self, name: &Name, event: impl FnOnce(At<'_>, &mut Effects) -> T) -> T {
@@ -28,7 +31,12 @@ impl MemorySession {
     }
 
     fn join_at_once(&self, ask: &Ask) -> Result<Joined> {
-        self.on(&ask.name, |at, out| at.queue.join(self.me.id, &self.me.label, ask, POLICY, at.now, out))
+        self.on(&ask.name, |at, out| {
+            if self.closed.load(Ordering::Acquire) {
+                return Err(Error::new(Kind::Refused, "the session is closed"));
+            }
+            at.queue.join(self.me.id, &self.me.label, ask, POLICY, at.now, out)
+        })
     }
 
     fn leave_at_once(&self, leave: &Leave) -> Left {
@@ -39,6 +47,7 @@ impl MemorySession {
     }
 
     fn end(&self) {
+        self.closed.store(true, Ordering::Release);
         self.store.state.wake.unregister(self.me.id);
         self.store.state.everywhere(|at, out| at.queue.session_gone(self.me.id, POLICY, at.now, out));
     }

@@ -25,7 +25,7 @@ use crate::together::{Outbox, Request};
 use crate::wake::{Tracked, Wake};
 use crate::watching::Watching;
 use crate::wire::link::closed;
-use crate::wire::{Call, Link, Mark, Script, Slot, Wire};
+use crate::wire::{Call, Link, Mark, Script, Slot, Verdict, Wire};
 
 /// How many locks one call of the renewal script carries, where one call may carry many: the server does nothing else
 /// meanwhile.
@@ -111,8 +111,9 @@ impl Desk {
             match link.quick(&call).await {
                 // Which connection it came by matters only where replicas do, and then there is none of this kind.
                 Some(Ok(Ok(answer))) => return Ok((answer.value, Mark::default())),
-                Some(Err(error)) => return Err(error),
-                // Refused without effect, or not sent.
+                // A script that was refused midway may have done a part: it is not sent again here.
+                Some(Ok(Err(Verdict::Failed(error))) | Err(error)) => return Err(error),
+                // Refused as a whole, or not sent.
                 Some(Ok(Err(_))) | None => {}
             }
         }
@@ -449,6 +450,8 @@ impl Session for RedisSession {
             let foreground = self.foreground.take();
             let settled = foreground.iter().map(|desk| desk.outbox.settled());
             let _ = timeout(self.desk.store.config.timeout(), join_all(settled)).await;
+            // A runtime that stands still would send what it has after the goodbye.
+            foreground.iter().filter_map(|desk| desk.local.as_ref()).for_each(Link::close);
             self.desk.say_goodbye().await
         })
     }

@@ -121,7 +121,8 @@ impl Pushes for Wake {
         }
     }
 
-    /// Everybody who waits at this node asks: a grant may have been missed.
+    /// Pushes of this node begin to come. The client asks about every entry there: a grant, a forced release or a request may
+    /// have been missed.
     fn resumed(&self, node: u64) {
         let again = {
             let mut begun = lock(&self.begun);
@@ -131,12 +132,12 @@ impl Pushes for Wake {
         };
         let Some(wire) = self.wire.get().and_then(Weak::upgrade) else { return };
         // A slot may have moved since they asked: it is the node of now that counts.
-        let waiting: Vec<(EntryId, Name)> = lock(&self.entries)
+        let entries: Vec<(EntryId, Name)> = lock(&self.entries)
             .iter()
-            .filter(|(_, entry)| entry.waits && wire.post(entry.slot).node == node)
+            .filter(|(_, entry)| wire.post(entry.slot).node == node)
             .map(|(id, entry)| (*id, entry.name.clone()))
             .collect();
-        for (id, name) in waiting {
+        for (id, name) in entries {
             self.inbox.note(Note { name, id, news: News::Retry });
         }
         if again && self.watchers.any() {

@@ -11,7 +11,7 @@ use leasehold_redis::wire::Pushes;
 
 use crate::desk::Desk;
 use crate::node::AttemptId;
-use crate::state::{Entry, Stage};
+use crate::state::{Entry, Fate, Stage};
 
 /// How long a turn that only some nodes told waits for the others: longer than messages that were sent together are apart.
 pub(crate) const SHORT: Duration = Duration::from_millis(15);
@@ -68,7 +68,11 @@ impl Pushes for Ear {
             desk.watchers.reconnected();
         }
         for entry in desk.entries.all() {
-            desk.clone().turn(self.node, &entry);
+            if matches!(entry.fate(), Fate::Holds(_)) {
+                desk.inbox.note(Note { name: entry.name.clone(), id: entry.id, news: News::Retry });
+            } else {
+                desk.clone().turn(self.node, &entry);
+            }
         }
     }
 }

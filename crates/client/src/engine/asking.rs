@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::store::{Pending, Renewal, Renewed, Session};
 use leasehold_core::{Error, Kind, Result, Retry, Tick};
 
-use super::Engine;
+use super::{Engine, closed};
 use crate::local::{Due, RETRY};
 use crate::telemetry;
 
@@ -90,6 +90,8 @@ impl Engine {
             self.heard(&answer, sent);
             let error = match answer {
                 Ok(answer) => return Ok(answer),
+                // Closed meanwhile: whatever the connections say then, that is why.
+                Err(_) if self.is_closed() => return Err(self.placed(closed())),
                 Err(error) if error.retry_advice() == Retry::Never => return Err(self.placed(error)),
                 Err(error) => error,
             };

@@ -3,9 +3,10 @@
 //! A client that closes takes no more claims, and the session says its goodbye only when those that were sent before are
 //! answered: a claim that the store granted after the goodbye would hold its lock for a whole lease.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use leasehold_core::Result;
 use tokio::sync::Notify;
 
 #[derive(Default)]
@@ -14,6 +15,9 @@ pub(crate) struct Gate {
     joins: AtomicUsize,
     drained: Notify,
     ended: Notify,
+    /// What came of the goodbye.
+    goodbye: OnceLock<Result<()>>,
+    said: Notify,
 }
 
 /// A claim on its way, until it is answered.
@@ -37,6 +41,24 @@ impl Gate {
         ended.as_mut().enable();
         if !self.is_closed() {
             ended.await;
+        }
+    }
+
+    /// The session is closed, or could not be.
+    pub(crate) fn said_goodbye(&self, outcome: Result<()>) {
+        let _ = self.goodbye.set(outcome);
+        self.said.notify_waiters();
+    }
+
+    /// Waits for the goodbye, and tells what came of it.
+    pub(crate) async fn goodbye(&self) -> Result<()> {
+        loop {
+            let mut said = std::pin::pin!(self.said.notified());
+            said.as_mut().enable();
+            if let Some(outcome) = self.goodbye.get() {
+                return outcome.clone();
+            }
+            said.await;
         }
     }
 

@@ -15,9 +15,9 @@ use leasehold_core::{Backoff, EntryId, Error, Kind, Name, Result, Retry, Tick};
 
 use super::asking::Asked;
 use super::{Engine, Where};
-use crate::local::RETRY;
 use crate::local::leaving::Going;
 use crate::local::release::{Heard, Neglected, Release};
+use crate::local::{RETRY, STALLED};
 use crate::sync::{Mutex, lock};
 
 /// How soon a release is repeated that whoever waited for it has given up on.
@@ -27,13 +27,18 @@ const LATER: Backoff = Backoff { first: Duration::from_millis(500), most: Durati
 const WORTH_TELLING: Duration = Duration::from_secs(1);
 
 impl Engine {
-    fn leave(&self, leave: &Leave, place: Where) -> Asked<Left> {
+    /// Takes an entry out of the store, and looks once whether it has answered. Tells whether a connection of the caller's runtime
+    /// carries the request.
+    fn leave(&self, leave: &Leave, place: Where) -> (Asked<Left>, Where) {
         if let Some(answer) = self.session.leave_now(leave) {
-            return Asked::Answered(answer);
+            return (Asked::Answered(answer), Where::Background);
         }
         let here = if place == Where::Here { self.session.leave_here(leave) } else { None };
         let _context = self.background.enter();
-        Asked::new(here.unwrap_or_else(|| self.session.clone().leave(leave.clone())))
+        match here {
+            Some(request) => (Asked::new(request), Where::Here),
+            None => (Asked::new(self.session.clone().leave(leave.clone())), Where::Background),
+        }
     }
 
     /// A `leave` is over. What was disowned meanwhile is left once more: it may have been made after the first.
@@ -75,9 +80,10 @@ impl Engine {
         limit: Duration,
     ) -> Result<(Name, Left)> {
         let asked = self.now();
-        let answer = match self.leave(&going.leave, Where::Here) {
+        let (first, carried) = self.leave(&going.leave, Where::Here);
+        let answer = match first {
             Asked::Answered(answer) => Heard::Here(answer),
-            Asked::Pending(request) => FirstTry::new(self, going.clone(), request, limit).await,
+            Asked::Pending(request) => FirstTry::new(self, going.clone(), request, carried, limit).await,
         };
         if let Heard::Here(answer) = &answer {
             self.heard(answer, asked);
@@ -90,8 +96,8 @@ impl Engine {
             }
             Heard::Here(failed) => {
                 let cause = failed.as_ref().err().cloned();
-                let task =
-                    self.background.spawn_in_flight(self.clone().leave_until(Asked::Answered(failed), going));
+                let first = First::Asked(Asked::Answered(failed));
+                let task = self.background.spawn_in_flight(self.clone().leave_until(first, going));
                 let gone = |_| Err(Error::new(Kind::Unavailable, "the release panicked"));
                 let answer = self.background.timeout(limit, task).await;
                 answer.map_or_else(|| Err(not_confirmed(limit, cause)), |left| left.unwrap_or_else(gone))
@@ -106,7 +112,8 @@ impl Engine {
         let engine = self.clone();
         self.background.spawn_in_flight(async move {
             let going = release.going.clone();
-            let mut leaving = pin!(engine.clone().leave_until(Asked::Pending(request), going));
+            let first = First::taken(request, release.carried);
+            let mut leaving = pin!(engine.clone().leave_until(first, going));
             match engine.background.timeout(release.limit, leaving.as_mut()).await {
                 Some(left) => release.answer(left),
                 None => {
@@ -118,24 +125,34 @@ impl Engine {
     }
 
     pub(super) fn leave_in_background(self: &Arc<Self>, going: Going) {
-        match self.leave(&going.leave, Where::Background) {
+        match self.leave(&going.leave, Where::Background).0 {
             Asked::Answered(Ok(_)) => self.left(&going),
-            first => drop(self.background.spawn_in_flight(self.clone().leave_until(first, going))),
+            first => {
+                self.background.spawn_in_flight(self.clone().leave_until(First::Asked(first), going));
+            }
         }
     }
 
     /// Repeats a release until the lease would have ended anyway, and for no longer than a lease. If the entry stays for longer
     /// than that, it goes on in a task of its own.
-    async fn leave_until(self: Arc<Self>, first: Asked<Left>, going: Going) -> Result<Left> {
+    async fn leave_until(self: Arc<Self>, first: First, going: Going) -> Result<Left> {
         let patience = self.patience_with_a_release();
         let (begun, until) = (self.now(), going.until.min(self.now() + self.table.rules.lease));
         let mut told = false;
         let mut asked = begun;
-        let mut answer = match first {
-            Asked::Answered(answer) => answer,
-            Asked::Pending(mut pending) => self.answer_here(patience, &mut pending).await,
-        };
         let (leave, mut tries) = (&going.leave, 0);
+        let mut answer = match first {
+            First::Asked(Asked::Answered(answer)) => answer,
+            First::Asked(Asked::Pending(mut pending)) => self.answer_here(patience, &mut pending).await,
+            First::Taken(mut request) => match self.background.timeout(STALLED, &mut request).await {
+                Some(answer) => answer,
+                None => {
+                    self.background.spawn(request);
+                    tries = 1;
+                    self.answer_here(patience, &mut self.session.clone().leave(leave.clone())).await
+                }
+            },
+        };
         let left = loop {
             self.heard(&answer, asked);
             match answer {
@@ -189,6 +206,24 @@ impl Engine {
                 self.background.spawn_in_flight(std::mem::replace(request, never));
                 Err(Error::new(Kind::Unavailable, "the store did not answer"))
             }
+        }
+    }
+}
+
+/// The first try at a release.
+enum First {
+    Asked(Asked<Left>),
+    /// A connection of the caller's runtime carries it. That runtime may stand still: if it is not answered soon, the background
+    /// thread sends it once more.
+    Taken(Pending<Left>),
+}
+
+impl First {
+    /// One that was taken from the task that polled it.
+    fn taken(request: Pending<Left>, carried: Where) -> Self {
+        match carried {
+            Where::Here => First::Taken(request),
+            Where::Background => First::Asked(Asked::Pending(request)),
         }
     }
 }
@@ -276,8 +311,14 @@ struct FirstTry<'a> {
 }
 
 impl<'a> FirstTry<'a> {
-    fn new(engine: &'a Arc<Engine>, going: Going, request: Pending<Left>, limit: Duration) -> Self {
-        let release = Release::new(going, request, limit);
+    fn new(
+        engine: &'a Arc<Engine>,
+        going: Going,
+        request: Pending<Left>,
+        carried: Where,
+        limit: Duration,
+    ) -> Self {
+        let release = Release::new(going, request, carried, limit);
         if engine.table.lend(release.clone()) {
             engine.keeper.notify_one();
         }
@@ -301,10 +342,8 @@ impl Drop for FirstTry<'_> {
             return std::mem::forget(self.release.clone());
         }
         if let Some(request) = self.release.take() {
-            let going = self.release.going.clone();
-            self.engine
-                .background
-                .spawn_in_flight(self.engine.clone().leave_until(Asked::Pending(request), going));
+            let (going, first) = (self.release.going.clone(), First::taken(request, self.release.carried));
+            self.engine.background.spawn_in_flight(self.engine.clone().leave_until(first, going));
         }
     }
 }

@@ -6,7 +6,6 @@ use leasehold_core::store::{Inbox, News, Note};
 use leasehold_core::view::Lost;
 
 use super::Engine;
-use crate::local::{Action, Due};
 use crate::telemetry;
 
 /// Where the store's notes arrive. Holds the engine weakly: the store must not keep a dropped client alive.
@@ -37,7 +36,10 @@ impl Inbox for Mail {
                 let visit = engine.table.release_requested(&key, note.id);
                 engine.settle(visit);
             }
-            News::Retry => engine.carry_out(vec![Action::Renew(Due::waiting(key, note.id))]),
+            News::Retry => {
+                let visit = engine.table.ask_about(&key, note.id);
+                engine.settle(visit);
+            }
             News::Gone(why) => {
                 let visit = engine.table.gone(&key, note.id, why);
                 if let Some(why) = engine.settle(visit) {

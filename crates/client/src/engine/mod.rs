@@ -44,7 +44,7 @@ use crate::local::lane::{Enter, Overdue, Released};
 use crate::local::leaving::Going;
 use crate::local::table::{Table, Visit};
 use crate::local::waiter::{Handed, Lent, Outcome};
-use crate::local::{Action, LENT, LaneKey, LaneKind, ON_ITS_WAY, Terms};
+use crate::local::{Action, LENT, LaneKey, LaneKind, ON_ITS_WAY, STALLED, Terms};
 use crate::outage::Outages;
 use crate::owners::Owners;
 use crate::telemetry;
@@ -74,6 +74,8 @@ pub(crate) struct About {
     pub(crate) traits: &'static Traits,
     /// The store's URL, without a password.
     pub(crate) url: String,
+    /// How long a request to the store may take.
+    pub(crate) timeout: Duration,
 }
 
 /// How often a clock that a test moves is looked at: it can jump at any time.
@@ -289,7 +291,7 @@ impl Engine {
                 let time_is_over = left() == Some(Duration::ZERO);
                 match failed {
                     Some(error) if time_is_over || retry_for.is_some_and(|d| self.now() >= since + d) => {
-                        return Err(error);
+                        return Err(error.tried_for(self.now().since(since)));
                     }
                     None if time_is_over => return Ok(None),
                     None => trouble = None,
@@ -328,7 +330,7 @@ impl Engine {
             Enter::First(request) => request,
         };
         let (id, LaneKey { name, kind }) = (request.id, key);
-        let (name, first, in_flight) = self.join(request.on(name), Where::Here);
+        let Sent { name, first, in_flight, here } = self.join(request.on(name), Where::Here);
         let key = LaneKey { name, kind };
         if let Asked::Answered(Ok(Joined::Held(grant))) = &first
             && let Some(visit) = self.table.held_at_once(&key, id, *grant, asked)
@@ -345,7 +347,7 @@ impl Engine {
             }
             // Polled where it is waited for: no task, and one wake-up less.
             Asked::Pending(answer) => {
-                WaitingTask::with(self.clone(), key, waiter, Lent { answer, id, asked, in_flight })
+                WaitingTask::with(self.clone(), key, waiter, Lent { answer, id, asked, in_flight, here })
             }
         };
         if self.check_open().is_err() {
@@ -354,18 +356,24 @@ impl Engine {
         Entered::Waiting(waiting)
     }
 
-    /// Asks the store, and looks once whether it has answered. The name comes back.
-    fn join(&self, ask: Ask, place: Where) -> (Name, Asked<Joined>, Option<JoinInFlight>) {
+    /// Asks the store, and looks once whether it has answered.
+    fn join(&self, ask: Ask, place: Where) -> Sent {
+        let answered =
+            |name, answer| Sent { name, first: Asked::Answered(answer), in_flight: None, here: None };
         if let Some(answer) = self.session.join_now(&ask) {
-            return (ask.name, Asked::Answered(answer), None);
+            return answered(ask.name, answer);
         }
         let Some(in_flight) = self.gate.begin_join() else {
-            return (ask.name, Asked::Answered(Err(closed())), None);
+            return answered(ask.name, Err(closed()));
         };
         let name = ask.name.clone();
-        let here = if place == Where::Here { self.session.join_here(&ask) } else { None };
+        let by_here = if place == Where::Here { self.session.join_here(&ask) } else { None };
         let _context = self.background.enter();
-        (name, Asked::new(here.unwrap_or_else(|| self.session.clone().join(ask))), Some(in_flight))
+        let (request, here) = match by_here {
+            Some(request) => (request, Some(ask)),
+            None => (self.session.clone().join(ask), None),
+        };
+        Sent { name, first: Asked::new(request), in_flight: Some(in_flight), here }
     }
 
     /// The store has answered.
@@ -375,15 +383,34 @@ impl Engine {
         self.settle(visit);
     }
 
-    /// Waits for an answer in a task of its own.
+    /// Waits for an answer in a task of its own. A request that a connection of the caller's runtime carries is sent once more by the
+    /// background thread if it is not answered soon: that runtime may stand still. Both have one id, so the store has one entry.
     fn go_on(self: &Arc<Self>, key: LaneKey, request: Lent) {
         let engine = self.clone();
         self.background.spawn_in_flight(async move {
-            let Lent { answer, id, asked, in_flight } = request;
-            let answer = answer.await;
+            let Lent { mut answer, id, asked, in_flight, here } = request;
+            let answer = match here {
+                None => answer.await,
+                Some(ask) => match engine.background.timeout(STALLED, &mut answer).await {
+                    Some(answer) => answer,
+                    None => {
+                        engine.join_in_background(key.clone(), ask);
+                        answer.await
+                    }
+                },
+            };
             engine.joined(&key, id, answer, asked);
             drop(in_flight);
         });
+    }
+
+    fn join_in_background(self: &Arc<Self>, key: LaneKey, ask: Ask) {
+        let (id, asked) = (ask.id, self.now());
+        let Sent { first, in_flight, here, .. } = self.join(ask, Where::Background);
+        match first {
+            Asked::Answered(answer) => self.joined(&key, id, answer, asked),
+            Asked::Pending(answer) => self.go_on(key, Lent { answer, id, asked, in_flight, here }),
+        }
     }
 
     /// Does what a visit to the table asked for.
@@ -402,15 +429,7 @@ impl Engine {
         let mut due = Vec::new();
         for action in actions {
             match action {
-                Action::Join(key, ask) => {
-                    let (id, asked) = (ask.id, self.now());
-                    match self.join(ask, Where::Background) {
-                        (_, Asked::Answered(answer), _) => self.joined(&key, id, answer, asked),
-                        (_, Asked::Pending(answer), in_flight) => {
-                            self.go_on(key, Lent { answer, id, asked, in_flight });
-                        }
-                    }
-                }
+                Action::Join(key, ask) => self.join_in_background(key, ask),
                 Action::GoOn(key, request) => self.go_on(key, request),
                 Action::GoOnLeaving(neglected) => self.go_on_leaving(neglected),
                 Action::Leave(going) => self.leave_in_background(going),
@@ -484,22 +503,24 @@ impl Engine {
         self.why_gone(name.clone(), hold.id, used).await
     }
 
-    /// Gives everything back and ends the session.
+    /// Gives everything back and ends the session. Every call waits for the same goodbye.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
         self.check_not_forked()?;
-        if !self.gate.close() {
-            return Ok(());
-        }
-        self.end_lanes(Lost::SessionGone, Some(&closed()));
         let began = self.now();
-        self.keeper.notify_one();
-        let engine = self.clone();
-        let goodbye = Box::pin(async move {
-            // The goodbye is said whether or not all are answered by then.
-            let patience = engine.table.rules.retry_for / 2;
-            let _ = engine.background.timeout(patience, engine.gate.drained()).await;
-            engine.session.clone().close().await
-        });
+        if self.gate.close() {
+            self.end_lanes(Lost::SessionGone, Some(&closed()));
+            self.keeper.notify_one();
+            let engine = self.clone();
+            self.background.spawn_in_flight(async move {
+                // The goodbye is said whether or not all are answered by then.
+                let patience = (engine.table.rules.retry_for / 2).max(engine.about.timeout);
+                let _ = engine.background.timeout(patience, engine.gate.drained()).await;
+                let session = engine.session.clone();
+                engine.gate.said_goodbye(session.close().await);
+            });
+        }
+        let gate = self.gate.clone();
+        let goodbye = Box::pin(async move { gate.goodbye().await });
         self.answer_within(self.table.rules.retry_for, goodbye).await.map_err(|e| {
             let e = if e.retry_advice() == Retry::Never { e } else { e.tried_for(self.now().since(began)) };
             self.placed(e).advice("what this client held ends by itself")
@@ -559,7 +580,7 @@ fn closed() -> Error {
 
 /// Whose connections a request uses, where a store has both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Where {
+pub(crate) enum Where {
     /// Those of the caller's runtime: the caller waits for the answer.
     Here,
     /// Those of the background thread: the request has to be carried out whatever becomes of the caller.
@@ -575,6 +596,16 @@ struct Time {
     limit: Option<Duration>,
     /// How long it bears a store in trouble, if it has no limit.
     retry_for: Option<Duration>,
+}
+
+/// A claim that was sent to the store.
+struct Sent {
+    name: Name,
+    first: Asked<Joined>,
+    /// The goodbye of the session waits for it.
+    in_flight: Option<JoinInFlight>,
+    /// What was asked, if a connection of the caller's runtime carries it.
+    here: Option<Ask>,
 }
 
 enum Entered {

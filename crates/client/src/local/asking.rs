@@ -5,9 +5,9 @@ use std::time::Duration;
 use leasehold_core::store::{Ask, Grant, Otherwise};
 use leasehold_core::{EntryId, Error, Kind, Lease, Name, Tick, Want};
 
-use super::Terms;
 use super::lane::Scene;
 use super::waiter::Waiter;
+use super::{SILENCE, Terms};
 
 pub(crate) struct Asking {
     pub(crate) id: EntryId,
@@ -26,6 +26,8 @@ pub(crate) struct Asking {
     pub(crate) gone: bool,
     /// Somebody asks for the lock back: we hold it, and the answer that says so is still on its way.
     pub(crate) release_requested: bool,
+    /// News of it may have been missed since it was asked for.
+    pub(super) unsure: bool,
     /// When to look again.
     pub(crate) due: Tick,
     /// Since when the store does not answer, and how often it was tried.
@@ -51,6 +53,11 @@ impl Request {
 }
 
 impl Asking {
+    /// Whether another one has the lock, as far as the store has said: it has, and has not been silent for long since.
+    pub(super) fn is_behind_another(&self, now: Tick) -> bool {
+        self.queued && self.trouble.is_none_or(|(since, _)| now.since(since) < SILENCE)
+    }
+
     /// Until when this one waits for an answer if none comes.
     pub(super) fn bears(&self, waiter: &Waiter) -> Tick {
         match self.trouble {

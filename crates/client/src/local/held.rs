@@ -9,7 +9,7 @@ use super::asking::Asking;
 use super::hold::Hold;
 use super::lane::Scene;
 use super::waiter::Handed;
-use super::{Action, Due, SLOW_POLL, drift};
+use super::{Action, Due, LaneKey, SLOW_POLL, drift};
 use crate::sync::Arc;
 
 pub(crate) struct Held {
@@ -45,7 +45,10 @@ impl Held {
         grant: Grant,
         scene: &Scene<'_>,
     ) -> Self {
-        let due = next_renewal(lease, grant, asking.asked, scene.now);
+        let due = match asking.unsure {
+            true => scene.now,
+            false => next_renewal(lease, grant, asking.asked, scene.now),
+        };
         if grant.release_requested || asking.release_requested {
             hold.request_release();
         }
@@ -92,10 +95,14 @@ impl Held {
 
     pub(super) fn refresh(&mut self, scene: &mut Scene<'_>) {
         if !self.is_closing() && !std::mem::replace(&mut self.refreshing, true) {
-            let (id, token) = (self.hold.id, Some(self.highest));
-            scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token, more_tokens: true }));
+            scene.actions.push(Action::Renew(self.renewal(scene.key.clone())));
             self.tries_wait(scene);
         }
+    }
+
+    /// What the store is asked to renew it, with new tokens if those are waited for.
+    pub(super) fn renewal(&self, key: LaneKey) -> Due {
+        Due { key, id: self.hold.id, token: Some(self.highest), more_tokens: self.refreshing }
     }
 
     /// A try waits for the store's answer, but not for ever.
@@ -106,11 +113,12 @@ impl Held {
     pub(super) fn renewed(&mut self, lease: &Lease, grant: Grant, asked: Tick, scene: &Scene<'_>) {
         self.hold.extend(grant, asked);
         self.lasts = lasts(lease, grant, scene.now);
-        self.due = match grant.term {
-            Term::For(d) => asked + d / 3,
-            Term::Until(end) => end,
-            Term::Open => scene.now + SLOW_POLL,
-            Term::Session { renew_at, .. } => renew_at,
+        self.due = match (lease, grant.term) {
+            (Lease::Fixed(_), Term::For(_)) => Tick::NEVER,
+            (Lease::Kept(_), Term::For(d)) => asked + d / 3,
+            (_, Term::Until(end)) => end,
+            (_, Term::Open) => scene.now + SLOW_POLL,
+            (_, Term::Session { renew_at, .. }) => renew_at,
         };
     }
 

@@ -13,7 +13,7 @@ use super::held::{Held, fresh_hold};
 use super::hold::Hold;
 use super::leaving::{Going, Leaving};
 use super::waiter::{Handed, Outcome, Waiter, Wakers};
-use super::{Action, Due, LENT, LaneKey, LaneKind, RETRY, Rules, SILENCE, SLOW_POLL, Terms, drift};
+use super::{Action, Due, LENT, LaneKey, LaneKind, RETRY, Rules, SLOW_POLL, Terms, drift};
 use crate::sync::Arc;
 
 pub(crate) struct Lane {
@@ -132,7 +132,7 @@ impl Lane {
             }
             // Held by another task of this client, with no doubt about it: busy.
             Stage::Held(held) if tries && held.users > 0 => Enter::Busy,
-            Stage::Asking(asking) if tries && asking.queued => Enter::Busy,
+            Stage::Asking(asking) if tries && asking.is_behind_another(scene.now) => Enter::Busy,
             _ => self.wait(want, tries, retry_for, scene),
         }
     }
@@ -346,8 +346,7 @@ impl Lane {
             }
             Stage::Idle => Overdue::Busy,
             Stage::Asking(asking) => match asking.trouble {
-                Some((since, _)) if asking.queued && scene.now.since(since) < SILENCE => Overdue::Busy,
-                None if asking.queued => Overdue::Busy,
+                _ if asking.is_behind_another(scene.now) => Overdue::Busy,
                 Some((since, _)) if asking.queued || asking.last_words.is_some() => {
                     Overdue::Failed(asking.complaint(waiter.in_trouble_since(since), scene))
                 }
@@ -385,6 +384,19 @@ impl Lane {
         let over = matches!(&self.stage, Stage::Held(held) if !held.hold.is_good(scene.now));
         let why = if over && why == Lost::Revoked { Lost::Expired } else { why };
         self.gone(id, why, scene)
+    }
+
+    /// News of the entry may have been missed: the store is asked about it. One that waits is asked about on the spot, one that holds
+    /// in the next batch of renewals, and one whose first answer is on its way after that answer.
+    pub(crate) fn ask_about(&mut self, id: EntryId, scene: &mut Scene<'_>) {
+        match &mut self.stage {
+            Stage::Asking(asking) if asking.id == id && asking.queued => {
+                scene.actions.push(Action::Renew(Due::waiting(scene.key.clone(), id)));
+            }
+            Stage::Asking(asking) if asking.id == id => asking.unsure = true,
+            Stage::Held(held) if held.hold.id == id => held.due = scene.now,
+            _ => {}
+        }
     }
 
     /// Somebody asks for the lock back: whoever uses it here is told, and nobody else gets it from this entry. `false` if
@@ -513,8 +525,7 @@ impl Lane {
             }
             Stage::Held(held) if held.due <= scene.now + scene.rules.together() => {
                 held.due = scene.now + scene.rules.lease / 6;
-                let (id, token, more_tokens) = (held.hold.id, Some(held.highest), held.refreshing);
-                scene.actions.push(Action::Renew(Due { key: scene.key.clone(), id, token, more_tokens }));
+                scene.actions.push(Action::Renew(held.renewal(scene.key.clone())));
             }
             _ => {}
         }
@@ -682,6 +693,7 @@ impl Lane {
             early: None,
             gone: false,
             release_requested: false,
+            unsure: false,
             due: scene.now + scene.rules.first_answer(),
             trouble: None,
             last_words: None,

@@ -145,6 +145,10 @@ pub(crate) const SLOW_POLL: Duration = Duration::from_secs(10);
 /// is told how the lock stands.
 pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
+/// A request that a connection of the caller's runtime carries, and that is not answered so long after it was taken from the caller, is
+/// sent once more by the background thread.
+pub(crate) const STALLED: Duration = Duration::from_millis(400);
+
 /// A store that was asked again how an entry waits, and has not answered for so long, is in trouble.
 pub(crate) const SILENCE: Duration = Duration::from_millis(500);
 

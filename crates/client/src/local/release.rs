@@ -15,11 +15,14 @@ use leasehold_core::{Result, Tick};
 
 use super::LENT;
 use super::leaving::Going;
+use crate::engine::Where;
 use crate::sync::{Arc, Mutex, lock};
 
 /// A release that somebody waits for.
 pub(crate) struct Release {
     pub(crate) going: Going,
+    /// Whose connection carries the request.
+    pub(crate) carried: Where,
     /// How long it is waited for when a task has taken it.
     pub(crate) limit: Duration,
     state: Mutex<State>,
@@ -45,8 +48,8 @@ pub(crate) enum Heard {
 }
 
 impl Release {
-    pub(crate) fn new(going: Going, request: Pending<Left>, limit: Duration) -> Arc<Self> {
-        Arc::new(Release { going, limit, state: Mutex::new(State::Lent(request, None)) })
+    pub(crate) fn new(going: Going, request: Pending<Left>, carried: Where, limit: Duration) -> Arc<Self> {
+        Arc::new(Release { going, carried, limit, state: Mutex::new(State::Lent(request, None)) })
     }
 
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Heard> {
@@ -171,7 +174,7 @@ mod tests {
 
     fn release(request: Pending<Left>) -> Arc<Release> {
         let leave = Leave::new(Name::new("n").unwrap(), EntryId(1));
-        Release::new(Going { leave, until: Tick::NEVER, listed: false }, request, LENT)
+        Release::new(Going { leave, until: Tick::NEVER, listed: false }, request, Where::Background, LENT)
     }
 
     fn never() -> Pending<Left> {

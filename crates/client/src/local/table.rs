@@ -228,6 +228,11 @@ impl Table {
         self.about(key, |lane, scene| lane.missing(id, why, scene))
     }
 
+    /// News of an entry may have been missed.
+    pub(crate) fn ask_about(&self, key: &LaneKey, id: EntryId) -> Visit<()> {
+        self.about(key, |lane, scene| lane.ask_about(id, scene))
+    }
+
     /// Somebody asks for the lock back.
     pub(crate) fn release_requested(&self, key: &LaneKey, id: EntryId) -> Visit<bool> {
         self.about(key, |lane, scene| lane.release_requested(id, scene))

@@ -4,7 +4,7 @@ use std::fmt;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use leasehold_core::store::{Joined, Pending};
+use leasehold_core::store::{Ask, Joined, Pending};
 use leasehold_core::{EntryId, Error, Result, Tick, Token, Want};
 
 use super::hold::Hold;
@@ -34,6 +34,8 @@ pub(crate) struct Lent {
     pub(crate) asked: Tick,
     /// The goodbye of the session waits for it.
     pub(crate) in_flight: Option<JoinInFlight>,
+    /// What was asked, if a connection of the caller's runtime carries it. That runtime may stand still.
+    pub(crate) here: Option<Ask>,
 }
 
 impl fmt::Debug for Lent {

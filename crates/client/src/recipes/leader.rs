@@ -85,7 +85,8 @@ impl Leader {
         let first = self.current().await?;
         let (tell, changes) = mpsc::channel(1);
         let this = self.clone();
-        let mut told = first.as_ref().map(|v| v.id);
+        // Unknown after an error: whatever comes next is news then, also that no one leads.
+        let mut told = Some(first.as_ref().map(|v| v.id));
         let task = self.client.engine.background.spawn(async move {
             if tell.send(Ok(first)).await.is_err() {
                 return;
@@ -111,9 +112,9 @@ impl Leader {
                     () = &mut closed => return,
                     now = this.current() => now,
                 };
-                let id = now.as_ref().ok().and_then(|v| v.as_ref()).map(|v| v.id);
-                if now.is_err() || id != told {
-                    told = id;
+                let seen = now.as_ref().ok().map(|v| v.as_ref().map(|v| v.id));
+                if seen.is_none() || seen != told {
+                    told = seen;
                     if tell.send(now).await.is_err() {
                         return;
                     }

@@ -160,14 +160,14 @@ impl DowngradeError {
         &self.0.error
     }
 
-    /// The lock. Its [`want`](Guard::want) is `Exclusive` if it is certainly a write lock, else `Shared`.
+    /// The lock. Its [`want`](Guard::want) is `Exclusive` if it is a write lock or was lost as one, else `Shared`.
     pub fn guard(&self) -> &Guard {
         &self.0.guard
     }
 
     /// Whether the lock is certainly a write lock still.
     pub fn is_writer(&self) -> bool {
-        self.0.guard.want() == Want::Exclusive
+        self.0.guard.want() == Want::Exclusive && self.0.guard.is_held()
     }
 
     /// The lock: good to read with, whatever came of the downgrade.

@@ -3,10 +3,8 @@
 //! The socket is opened here and not by redis-rs: so an error can name the address, every address of a host gets its turn,
 //! small packets leave at once, and the task that drives the connection is ours to watch and to end.
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,7 +124,7 @@ where
     };
     let made = timeout_at(deadline, MultiplexedConnection::new_with_config(&info, stream, config)).await;
     match made {
-        Ok(Ok((conn, driver))) => Ok(Dialed { conn, driver: Task::spawn(boxed(driver)) }),
+        Ok(Ok((conn, driver))) => Ok(Dialed { conn, driver: Task::spawn(driver) }),
         Ok(Err(e)) => Err(trouble::on_connect(&server.address, &e)),
         Err(_) => Err(trouble::no_answer(&server.address)),
     }
@@ -140,10 +138,6 @@ fn logged_in(server: &Server, info: RedisConnectionInfo) -> Result<RedisConnecti
         info = info.set_password(password.read()?.reveal());
     }
     Ok(info)
-}
-
-fn boxed(driver: impl Future<Output = ()> + Send + 'static) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(driver)
 }
 
 fn flat<T>(outcome: Result<io::Result<T>, tokio::time::error::Elapsed>) -> io::Result<T> {

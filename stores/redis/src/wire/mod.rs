@@ -89,6 +89,7 @@ pub(crate) use check::Expected;
 pub use link::Link;
 pub use slot::Slot;
 pub(crate) use target::Target;
+pub(crate) use trouble::Verdict;
 
 use crate::Config;
 use crate::config::Place;

@@ -2,16 +2,22 @@
 
 use std::future::Future;
 
-use tokio::task::JoinHandle;
+use leasehold_background::confined;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// A spawned task. Dropping it aborts the task.
 #[derive(Debug)]
 pub(crate) struct Task(JoinHandle<()>);
 
 impl Task {
-    /// Spawns it on the current runtime.
+    /// Spawns it on the current runtime. It is dead in forked children: its connection is the parent's.
     pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Self {
-        Task(tokio::spawn(future))
+        Task(tokio::spawn(confined(future)))
+    }
+
+    /// Ends it from elsewhere.
+    pub(crate) fn abort_handle(&self) -> AbortHandle {
+        self.0.abort_handle()
     }
 
     /// Waits until it ends, also by a panic.

@@ -61,3 +61,11 @@ pub(crate) async fn granted(waiter: JoinHandle<Result<Guard>>) -> Guard {
 pub(crate) async fn release(guard: Guard) {
     soon("a release", guard.release()).await.expect("a release");
 }
+
+/// Waits until pushes reach the client. What it took before that is asked about once more, which tests that count calls would see.
+pub(crate) async fn hears(stage: &Stage, client: &Client) {
+    let guard = lock(&client.mutex("heard")).await;
+    stage.observer().request_release("heard", None).await.expect("a request");
+    soon("the request", guard.release_requested()).await;
+    release(guard).await;
+}

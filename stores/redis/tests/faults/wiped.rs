@@ -11,7 +11,7 @@ use leasehold_testkit::wait::soon;
 use leasehold_testkit::{History, Stage};
 use tokio::task::JoinSet;
 
-use crate::common::play::{fresh_url, granted, lock, on, release, waiter};
+use crate::common::play::{fresh_url, granted, hears, lock, on, release, waiter};
 
 /// Long enough that an answer to a renewal, not the clock, tells of the loss.
 const LEASE: Duration = Duration::from_secs(3);
@@ -91,6 +91,7 @@ fn every_holder_is_told_of_a_restart_without_data_and_the_next_tokens_are_higher
 fn the_first_renewal_after_a_flush_tells_of_it() {
     on_a_server(|stage, server| async move {
         let client = client(&stage).await;
+        hears(&stage, &client).await;
         let guard = lock(&client.mutex("x")).await;
         server.cli(&["FLUSHALL"]);
         let before = server.calls("evalsha");

@@ -1,4 +1,4 @@
-//! Two connections and one channel for each session, however much it does.
+//! Two connections and one channel for each session, and one connection more for each runtime that locks, however much it does.
 
 use leasehold_client::{Budget, Client};
 use leasehold_testkit::servers::redis::{Redis, RedisOptions};
@@ -29,7 +29,7 @@ fn channels(server: &Redis) -> Vec<String> {
 }
 
 #[test]
-fn a_session_has_two_connections_and_one_channel_however_many_locks_it_has() {
+fn connections_and_channels_do_not_depend_on_how_many_locks_there_are() {
     let server = Redis::start(RedisOptions::new());
     let url = fresh_url(&server.url(), "");
     let client_url = url.clone();
@@ -49,9 +49,9 @@ fn a_session_has_two_connections_and_one_channel_however_many_locks_it_has() {
         for n in 0..50 {
             stage.waiters(&format!("lock {n}"), 1).await;
         }
-        // The observer, the holder and the client.
-        let (commands, pushes) = (["leasehold"; 3], ["leasehold-push"; 3]);
-        named(&server, &[commands, pushes].concat()).await;
+        // The observer, the holder and the client; the latter two lock in this runtime.
+        let (commands, pushes) = (["leasehold"; 5], ["leasehold-push"; 3]);
+        named(&server, &[&commands[..], &pushes[..]].concat()).await;
         let channels_now = channels(&server);
         assert_eq!(channels_now.len(), 3, "{channels_now:?}");
         assert!(channels_now.iter().any(|name| name.ends_with(&format!("s:{}", client.session()))));

@@ -13,7 +13,7 @@ use leasehold_testkit::servers::redis::{Redis, RedisOptions};
 use leasehold_testkit::wait::{eventually, soon};
 
 use crate::common::open;
-use crate::common::play::{connect, fresh_url, granted, lock, on, release, through, waiter};
+use crate::common::play::{connect, fresh_url, granted, hears, lock, on, release, through, waiter};
 
 /// So long that nothing is renewed while commands are counted.
 const LONG: Duration = Duration::from_secs(600);
@@ -56,6 +56,7 @@ fn many_at_the_same_moment_are_few_commands() {
     let url = fresh_url(&server.url(), "");
     on(server, &url, |stage, server| async move {
         let client = stage.open(patient()).await;
+        hears(&stage, &client).await;
         release_all(lock_all(&client).await).await;
         let before = server.calls("evalsha");
         let guards = lock_all(&client).await;

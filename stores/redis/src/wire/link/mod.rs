@@ -22,6 +22,7 @@ use leasehold_core::{Error, Kind, Result, Retry};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::call::Call;
@@ -63,6 +64,8 @@ enum State {
 struct Up {
     conn: MultiplexedConnection,
     source: Arc<Source>,
+    /// Ends the task that drives it.
+    driver: AbortHandle,
 }
 
 /// What callers say to the supervisor.
@@ -288,9 +291,19 @@ impl Link {
         !self.task.has_ended()
     }
 
-    /// Closes the connection for good.
+    /// Closes the connection for good. What waits to be written is never written, also if the runtime of the link stands still.
     pub(crate) fn close(&self) {
         self.task.abort();
+        if let State::Up(up) = &*self.state.borrow() {
+            up.driver.abort();
+            up.source.die();
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -86,7 +86,8 @@ impl Supervisor {
         self.generation += 1;
         let (address, generation) = (server.address.clone(), self.generation);
         let source = Source::new(address, generation, process);
-        Ok((Up { conn, source: Arc::new(source) }, dialed.driver))
+        let driver = dialed.driver.abort_handle();
+        Ok((Up { conn, source: Arc::new(source), driver }, dialed.driver))
     }
 
     /// Watches a connection until it ends or has to be ended, and tells why.
