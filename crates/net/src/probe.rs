@@ -98,6 +98,9 @@ pub struct First<'a> {
     pub hosts: &'a [(String, u16)],
     /// How long connecting may take.
     pub limit: Duration,
+    /// Whether the error of a failed connection says itself why a server of the expected kind is silent or hangs up. Then only a server
+    /// of another kind takes its place.
+    pub explained: bool,
 }
 
 impl First<'_> {
@@ -134,7 +137,8 @@ impl First<'_> {
             Some(stranger) => stranger,
             None => self.stranger(end).await,
         };
-        Err(stranger.map_or(failed, E::from))
+        let says_more = |stranger: &Error| !self.explained || stranger.retry_advice() == Retry::Never;
+        Err(stranger.filter(says_more).map_or(failed, E::from))
     }
 
     /// What is wrong with what answers, if that can be found out in time. `None` if it is the server that was expected, or

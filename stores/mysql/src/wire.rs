@@ -332,7 +332,7 @@ pub(crate) async fn connect(config: &Config) -> Result<Conn, Trouble> {
     } else {
         let limit = config.options.timeout;
         let expected = probe::Protocol::MySql;
-        let first = First { expected, encrypted: false, hosts: config.hosts(), limit };
+        let first = First { expected, encrypted: false, hosts: config.hosts(), limit, explained: false };
         first.connect(dial(config, &said), |_| said.load(Ordering::Relaxed)).await
     };
     config.known.fetch_or(connected.is_ok(), Ordering::Relaxed);

@@ -215,6 +215,7 @@ impl Wire {
                 encrypted: false,
                 hosts: self.config.hosts(),
                 limit: self.timeout(),
+                explained: false,
             };
             first.connect(self.dial(&said), |_| said.load(Ordering::Relaxed)).await
         };

@@ -120,12 +120,16 @@ impl Link {
     /// Connects for the first time. Fails if no server lets us in. After a failure (`again`) the servers are asked first how they
     /// stand: the client crate would try each of them many times.
     pub(crate) async fn open(config: Arc<Config>, again: bool) -> Result<Link> {
+        if again {
+            nothing_is_in_the_way(&config).await?;
+        }
         let clock = Clock::system();
         let limit = config.session().max(config.timeout());
         let encrypted = config.tls().is_some();
-        let first = First { expected: Protocol::ZooKeeper, encrypted, hosts: config.hosts(), limit };
+        let first =
+            First { expected: Protocol::ZooKeeper, encrypted, hosts: config.hosts(), limit, explained: true };
         let refused = |error: &Error| error.kind() == Kind::Refused;
-        let life = first.connect(connect_again(&config, &clock, again), refused).await?;
+        let life = first.connect(connect(&config, &clock), refused).await?;
         Ok(Link { config, clock, life: watch::Sender::new(Some(Arc::new(life))), why: Mutex::default() })
     }
 
@@ -215,7 +219,13 @@ impl Link {
     /// Begins a new session, and tries for as long as it takes.
     pub(crate) async fn begin_again(&self) {
         for tries in 0.. {
-            match connect_again(&self.config, &self.clock, tries > 0).await {
+            let begun = async {
+                if tries > 0 {
+                    nothing_is_in_the_way(&self.config).await?;
+                }
+                connect(&self.config, &self.clock).await
+            };
+            match begun.await {
                 Ok(life) => {
                     *self.why.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     self.life.send_replace(Some(Arc::new(life)));
@@ -244,12 +254,13 @@ pub(crate) fn closed() -> Error {
     Error::new(Kind::Refused, "the session is closed").advice("connect again to lock again")
 }
 
-/// Begins a session, if no server says that it would be in vain.
-async fn connect_again(config: &Config, clock: &Clock, again: bool) -> Result<Life> {
-    if again && let Some(why) = reach::in_the_way(&reach::look(config).await) {
-        return Err(unreachable(config, why));
-    }
-    connect(config, clock).await
+/// Asks the servers how they stand, which takes one connection to each: the client crate would try each of them many times. What is
+/// silent may be a server of another kind, so that is for those who connect to find out.
+async fn nothing_is_in_the_way(config: &Config) -> Result<()> {
+    let servers = reach::look(config).await;
+    let passes =
+        |(_, reach): &(String, reach::Reach)| !matches!(reach, reach::Reach::Perhaps | reach::Reach::Silent);
+    if servers.iter().all(passes) { Err(unreachable(config, reach::in_words(&servers))) } else { Ok(()) }
 }
 
 /// After how long of silence a connection is given up, and how long a new one may take. Where there are other servers, a session must
@@ -310,7 +321,7 @@ pub(crate) async fn connect_for(config: &Config, session: Duration, clock: &Cloc
     let client = match tokio::time::timeout(most, connecting).await {
         Ok(Ok(client)) => client,
         Ok(Err(error)) => return Err(cant_connect(config, error).await),
-        Err(_) => return Err(unreachable(config, format!("none let us in within {most:?}"))),
+        Err(_) => return Err(unreachable(config, reach::in_words(&reach::look(config).await))),
     };
     nodelay::ask_for(config.hosts());
     let life = Life {

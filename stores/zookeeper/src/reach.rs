@@ -67,12 +67,7 @@ pub(crate) async fn look(config: &Config) -> Vec<(String, Reach)> {
     .await
 }
 
-/// What is in the way at every server, if something certainly is.
-pub(crate) fn in_the_way(servers: &[(String, Reach)]) -> Option<String> {
-    let certain = servers.iter().all(|(_, reach)| *reach != Reach::Perhaps);
-    (certain && !servers.is_empty()).then(|| in_words(servers))
-}
-
+/// What is in the way at each server.
 pub(crate) fn in_words(servers: &[(String, Reach)]) -> String {
     let each: Vec<String> = servers.iter().map(|(server, reach)| format!("{server}: {reach}")).collect();
     each.join("; ")

@@ -148,6 +148,7 @@ impl Wire {
             encrypted: context.config.is_encrypted(),
             hosts: &hosts,
             limit: context.config.timeout(),
+            explained: false,
         };
         let topology = first.connect(connect(&context), trouble::is_answer).await?;
         Ok(Arc::new(Wire { context, events, topology, closed: AtomicBool::new(false) }))
