@@ -370,13 +370,17 @@ impl Client {
     }
 
     /// Gives everything back and ends the session. Guards that still exist are lost; what is asked of the client from now on is
-    /// refused.
+    /// refused. Waits for the store as long as this handle's [patience](ClientBuilder::retry_for) lasts.
+    ///
+    /// Nothing is granted after it: the session ends when the claims that were sent before are answered. One that a store in trouble
+    /// has not answered within half of the client's patience (or a time-out of the store, if that is longer) is not waited for. If it is
+    /// carried out after all, no guard comes of it, and its entry ends with its lease.
     ///
     /// # Cancel safety
     ///
     /// Dropping this future does not stop it.
     pub async fn close(&self) -> Result<()> {
-        self.engine.close().await
+        self.engine.close(self.retry_for.unwrap_or(self.engine.table.rules.retry_for)).await
     }
 
     /// Asks the store within the patience of this handle.

@@ -289,14 +289,14 @@ impl Guard {
     }
 
     /// A writer becomes a reader. On an error it comes back: [`want`](Guard::want) tells whether it is certainly a writer still.
-    pub(crate) async fn downgrade(self) -> Result<Self, (Error, Self)> {
+    pub(crate) async fn downgrade(self, limit: Option<Duration>) -> Result<Self, (Error, Self)> {
         let held = self.held();
         if self.again.as_ref().is_some_and(|again| !again.count.downgrade()) {
             let what = "a write lock that is held more than once can't be downgraded";
             let error = Error::new(Kind::Refused, what).on(&held.key.name);
             return Err((error.advice("release the inner guards first"), self));
         }
-        match held.engine.downgrade(&held.key, &held.hold, held.token).await {
+        match held.engine.downgrade(&held.key, &held.hold, held.token, limit).await {
             Ok(()) => Ok(self),
             Err(error) => {
                 if let Some(again) = self.again.as_ref().filter(|_| !held.hold.is_downgraded()) {

@@ -96,6 +96,7 @@ macro_rules! conformance {
                 no_loss_is_told_while_the_lock_is_held
                 protect_stops_its_future_when_the_lock_is_lost
                 closing_a_client_frees_all_it_holds_and_waits_for
+                a_session_that_is_closed_grants_nothing
                 a_silent_client_loses_its_locks_before_others_get_them
                 a_waiter_whose_entry_was_deleted_from_outside_recovers
                 a_holder_whose_entry_was_deleted_from_outside_is_told

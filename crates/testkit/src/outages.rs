@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use leasehold_client::{Backoff, Client, ClientBuilder, Multi, Order, Part};
 use leasehold_core::store::Store;
+use leasehold_core::view::Lost;
 use leasehold_core::{Error, Kind, Result};
 use tokio::time::sleep;
 use tracing::Level;
 
 use crate::log::Log;
 use crate::proxy::Proxy;
-use crate::wait::{eventually, not_yet, soon};
+use crate::wait::{PATIENCE, eventually, not_yet, soon};
 
 /// The time of a claim.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -40,6 +41,7 @@ macro_rules! outages {
             a_client_waits_for_a_server_that_starts
             a_release_is_waited_for_within_its_limit_and_goes_on
             an_outage_writes_two_lines_however_many_locks_are_held
+            what_happened_to_a_lock_during_an_outage_is_heard_after_it
         );
     };
     (@ $setting:expr; $($scenario:ident)*) => {
@@ -293,6 +295,29 @@ pub async fn an_outage_writes_two_lines_however_many_locks_are_held(setting: Arc
         locks.clear();
         let next = soon("a grant", waiter).await.expect("a task").expect("a lock").expect("in time");
         next.release().await.expect("a release");
+        client.close().await.expect("a goodbye");
+    }
+}
+
+/// A forced release, or a request to give a lock back, that came while no notification could: it is heard when they come again, and not
+/// when the lease is renewed next.
+pub async fn what_happened_to_a_lock_during_an_outage_is_heard_after_it(setting: Arc<Setting>) {
+    let strong = setting.strong().await;
+    // A third of it is longer than this test waits for anything.
+    let lease = setting.through.traits().longest_lease.min(PATIENCE * 10);
+    for how in WAYS {
+        let client = setting.weak(Client::builder().default_lease(lease)).await;
+        let taken = soon("a lock", client.mutex("outage/x").lock()).await.expect("a lock");
+        let asked_for = soon("a lock", client.mutex("outage/y").lock()).await.expect("a lock");
+        setting.begin(how);
+        let revoked = soon("a forced release", strong.force_release("outage/x", None)).await;
+        assert_eq!(revoked.expect("a forced release").len(), 1, "{how:?}");
+        let asked = soon("a request", strong.request_release("outage/y", None)).await;
+        assert_eq!(asked.expect("a request").len(), 1, "{how:?}");
+        setting.end();
+        assert_eq!(soon("the loss", taken.lost()).await, Lost::Revoked, "{how:?}");
+        soon("the request", asked_for.release_requested()).await;
+        soon("a release", asked_for.release_within(LONG)).await.expect("a release of a lock that is held");
         client.close().await.expect("a goodbye");
     }
 }

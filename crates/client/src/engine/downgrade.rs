@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use leasehold_core::store::{Left, Pending, Renewal, Renewed, Session};
 use leasehold_core::view::Lost;
@@ -32,6 +33,7 @@ impl Engine {
         key: &LaneKey,
         hold: &Arc<Hold>,
         token: Token,
+        limit: Option<Duration>,
     ) -> Result<()> {
         self.check_open()?;
         if !self.settle(self.table.downgrade_begins(key, hold)) {
@@ -47,7 +49,8 @@ impl Engine {
         let answer = match first {
             Asked::Answered(Ok(left)) => Ok(left),
             first => {
-                let task = self.background.spawn(self.clone().downgrade_until(first, job));
+                let limit = limit.unwrap_or(self.table.rules.retry_for);
+                let task = self.background.spawn(self.clone().downgrade_until(first, limit, job));
                 let gone = |_| Err(Error::new(Kind::Unavailable, "the downgrade panicked"));
                 task.await.unwrap_or_else(gone)
             }
@@ -58,11 +61,14 @@ impl Engine {
         }
     }
 
-    /// Repeats the request until there is an answer, or the client's patience is over. Asking twice does no harm.
-    async fn downgrade_until(self: Arc<Self>, first: Asked<Left>, job: Arc<Downgrade>) -> Result<Left> {
-        let answer = self
-            .ask_again(first, self.table.rules.retry_for, |session| self.ask_to_downgrade(session, &job))
-            .await;
+    /// Repeats the request until there is an answer, or the limit is reached. Asking twice does no harm.
+    async fn downgrade_until(
+        self: Arc<Self>,
+        first: Asked<Left>,
+        limit: Duration,
+        job: Arc<Downgrade>,
+    ) -> Result<Left> {
+        let answer = self.ask_again(first, limit, |session| self.ask_to_downgrade(session, &job)).await;
         if answer.is_err() && job.had_no_effect() {
             let visit = self.table.not_downgraded(&job.key, job.hold.id);
             self.settle(visit);

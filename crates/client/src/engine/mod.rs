@@ -503,8 +503,8 @@ impl Engine {
         self.why_gone(name.clone(), hold.id, used).await
     }
 
-    /// Gives everything back and ends the session. Every call waits for the same goodbye.
-    pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
+    /// Gives everything back and ends the session. Every call waits for the same goodbye, no longer than `patience`.
+    pub(crate) async fn close(self: &Arc<Self>, patience: Duration) -> Result<()> {
         self.check_not_forked()?;
         let began = self.now();
         if self.gate.close() {
@@ -521,7 +521,7 @@ impl Engine {
         }
         let gate = self.gate.clone();
         let goodbye = Box::pin(async move { gate.goodbye().await });
-        self.answer_within(self.table.rules.retry_for, goodbye).await.map_err(|e| {
+        self.answer_within(patience, goodbye).await.map_err(|e| {
             let e = if e.retry_advice() == Retry::Never { e } else { e.tried_for(self.now().since(began)) };
             self.placed(e).advice("what this client held ends by itself")
         })

@@ -96,7 +96,17 @@ impl WriteGuard {
     /// Dropping this future gives the lock back: the request goes on by itself, and the lock leaves this client, whatever comes of
     /// it. A task of this client that waits to write queues at the store again.
     pub async fn downgrade(self) -> Result<Guard, DowngradeError> {
-        self.0.downgrade().await.map_err(|(error, guard)| DowngradeError(Box::new(Kept { error, guard })))
+        self.downgrade_or_keep(None).await
+    }
+
+    /// As [`downgrade`](WriteGuard::downgrade), but tries no longer than `time`.
+    pub async fn downgrade_within(self, time: Duration) -> Result<Guard, DowngradeError> {
+        self.downgrade_or_keep(Some(time)).await
+    }
+
+    async fn downgrade_or_keep(self, limit: Option<Duration>) -> Result<Guard, DowngradeError> {
+        let failed = |(error, guard)| DowngradeError(Box::new(Kept { error, guard }));
+        self.0.downgrade(limit).await.map_err(failed)
     }
 
     /// The guard, for code that does not care that it is a writer's.

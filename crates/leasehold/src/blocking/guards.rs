@@ -95,12 +95,24 @@ guard! {
 
 impl WriteGuard {
     /// As [`leasehold::WriteGuard::downgrade`](crate::WriteGuard::downgrade).
-    pub fn downgrade(mut self) -> Result<Guard, DowngradeError> {
+    pub fn downgrade(self) -> Result<Guard, DowngradeError> {
+        self.downgrade_or_keep(None)
+    }
+
+    /// As [`leasehold::WriteGuard::downgrade_within`](crate::WriteGuard::downgrade_within).
+    pub fn downgrade_within(self, time: Duration) -> Result<Guard, DowngradeError> {
+        self.downgrade_or_keep(Some(time))
+    }
+
+    fn downgrade_or_keep(mut self, limit: Option<Duration>) -> Result<Guard, DowngradeError> {
         let runtime = self.runtime;
         let asked = runtime.wait(async {
             // Taken when it is polled: a call that is refused leaves the lock here.
             let writer = self.take();
-            writer.downgrade().await
+            match limit {
+                None => writer.downgrade().await,
+                Some(limit) => writer.downgrade_within(limit).await,
+            }
         });
         let (error, guard) = match asked {
             Ok(Ok(reader)) => return Ok(Guard::new(reader, &runtime)),

@@ -434,6 +434,20 @@ fn downgrade() -> impl Iterator<Item = Operation> {
         write("queue", Order::Queue, None),
         write("barge", Order::Barge, None),
         write("fixed lease", Order::Queue, Some(LONG)),
+        after(
+            "WriteGuard::downgrade_within",
+            "",
+            Shape::Holder,
+            |cell| async move { Ok((cell.actor.rwlock(&cell.name).write().await?, cell.faulty)) },
+            |(writer, faulty)| async move {
+                match Hold::downgraded(writer.downgrade_within(LONG).await) {
+                    (_, Some(error)) if !faulty => Err(error),
+                    (hold, _) => Ok(vec![hold]),
+                }
+            },
+        )
+        .shared()
+        .brief(),
         // Both at once: whoever is second must find what the first one made of it.
         after(
             "WriteGuard::downgrade",

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use futures_util::poll;
 use leasehold_client::Client;
-use leasehold_core::store::{Inbox, Leave, Note, Presence, Session};
+use leasehold_core::store::{Ask, Inbox, Leave, Note, Otherwise, Presence, Session};
 use leasehold_core::traits::Death;
 use leasehold_core::view::Lost;
-use leasehold_core::{Kind, Label, Name, Result, SessionId, Token};
+use leasehold_core::{EntryId, Kind, Label, Lease, Name, Result, SessionId, Token, Want};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep};
 
+use super::requests::session;
 use super::{Boxed, FIXED, KEPT, granted, take, waiter};
 use crate::faulty::{Cut, Faulty};
 use crate::stage::Stage;
@@ -259,6 +260,25 @@ pub async fn closing_a_client_frees_all_it_holds_and_waits_for(stage: Arc<Stage>
     a.close().await.expect("a second close does nothing");
     drop(guards);
     held.release().await.expect("a release");
+}
+
+/// A request that was made before the session was closed and is polled after it, and one that is made after it.
+pub async fn a_session_that_is_closed_grants_nothing(stage: Arc<Stage>) {
+    let (session, _notes) = session(&stage).await;
+    let (name, id) = (Name::new("x").expect("a name"), EntryId::random().expect("an id"));
+    let (want, otherwise, lease) = (Want::Exclusive, Otherwise::GoAway, Lease::Kept(KEPT));
+    let ask = Ask { name, id, want, lease, place: KEPT, otherwise };
+    let late = session.clone().join(ask.clone());
+    session.clone().close().await.expect("a close");
+    // A store that answers on the spot did so before the close, which took back what it had granted.
+    let answer = soon("an answer", late).await;
+    let seen = stage.look("x").await;
+    assert!(seen.holders.is_empty() && seen.waiters.is_empty(), "{answer:?}: {seen:#?}");
+    let answer = match session.join_now(&ask) {
+        Some(answer) => answer,
+        None => soon("an answer", session.join(ask)).await,
+    };
+    assert!(answer.is_err(), "it was asked after the close: {answer:?}");
 }
 
 /// Scenario 6: where leases end by time, a client that went silent loses its locks in time, and not before it knows.

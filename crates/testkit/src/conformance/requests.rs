@@ -203,7 +203,7 @@ impl Inbox for Ears {
 }
 
 /// A bare session, without a client.
-async fn session(stage: &Stage) -> (Arc<dyn Session>, UnboundedReceiver<Note>) {
+pub(super) async fn session(stage: &Stage) -> (Arc<dyn Session>, UnboundedReceiver<Note>) {
     let me = Presence { id: SessionId::random().expect("an id"), label: Label::new("bare") };
     let (ears, notes) = unbounded_channel();
     (stage.store().open(me, Arc::new(Ears(ears))).await.expect("a session"), notes)

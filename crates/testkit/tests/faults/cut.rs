@@ -3,15 +3,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures_util::poll;
 use leasehold_client::{Client, Guard, Lost};
 use leasehold_core::Kind;
 use leasehold_memory::Memory;
-use leasehold_testkit::faulty::Cut;
+use leasehold_testkit::faulty::{Cut, Fault, Op};
 use leasehold_testkit::wait::{eventually, not_yet, soon};
 use leasehold_testkit::{Faulty, Stage};
 use tokio::time::sleep;
 
-use super::{LEASE, granted, lock, on_a_faulty_store, waiter, with_lease};
+use super::{LATE, LEASE, granted, lock, on_a_faulty_store, waiter, with_lease};
 
 const CUTS: [Cut; 2] = [Cut::Refused, Cut::Silent];
 
@@ -304,4 +305,21 @@ async fn stop(mut tasks: tokio::task::JoinSet<()>, believers: Believers, stage: 
         if seen.holders.is_empty() { Ok(()) } else { Err(seen) }
     })
     .await;
+}
+
+/// Every one that closes waits for the same goodbye.
+#[test]
+fn a_second_close_waits_for_the_first() {
+    on_a_faulty_store(|scene| async move {
+        let client = scene.weak(with_lease().default_lease(Duration::from_secs(60))).await;
+        let guard = lock(&client.mutex("x")).await;
+        scene.faulty.next(Op::Close, Fault::Delay(LATE));
+        let mut first = Box::pin(client.close());
+        assert!(poll!(&mut first).is_pending());
+        soon("the second goodbye", client.close()).await.expect("a goodbye");
+        assert!(scene.stage.look("x").await.holders.is_empty(), "it did not wait for the first");
+        soon("the first goodbye", first).await.expect("a goodbye");
+        assert_eq!(scene.faulty.calls(Op::Close), 1);
+        drop(guard);
+    });
 }

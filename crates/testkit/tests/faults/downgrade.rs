@@ -12,6 +12,9 @@ use tokio::time::sleep;
 
 use super::{FAULTS, LATE, Scene, granted, on_a_faulty_store, with_lease};
 
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(600);
+
 fn writer(lock: &RwLock) -> JoinHandle<Result<WriteGuard>> {
     let lock = lock.clone();
     tokio::spawn(async move { lock.write().await })
@@ -253,6 +256,25 @@ fn a_dropped_change_of_a_limit_is_learned() {
             .await;
             let two = soon("a permit", semaphore.acquire(1)).await.expect("a permit");
             drop((one, two));
+            scene.stage.free("x").await;
+        }
+    });
+}
+
+/// The limit of the call, and not the patience of the client, is what counts.
+#[test]
+fn a_downgrade_has_a_limit_of_its_own() {
+    on_a_faulty_store(|scene| async move {
+        let client = scene.weak(with_lease().retry_for(LONG).default_lease(LONG)).await;
+        for how in [Cut::Refused, Cut::Silent] {
+            let guard = write(&client.rwlock("x")).await;
+            scene.faulty.cut(how);
+            let failed =
+                soon("the failure", guard.downgrade_within(LATE)).await.expect_err("no answer in time");
+            assert_eq!(failed.error().kind(), Kind::Unavailable, "{how:?}: {}", failed.error());
+            assert!(failed.error().to_string().contains("tried for"), "{how:?}: {}", failed.error());
+            scene.faulty.heal();
+            drop(failed);
             scene.stage.free("x").await;
         }
     });

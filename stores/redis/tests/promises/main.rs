@@ -9,6 +9,7 @@ mod commands;
 mod connections;
 mod durability;
 mod keys;
+mod still_runtime;
 mod together;
 
 /// Not a test: the part that other processes play when a test starts this binary again.
