@@ -3,6 +3,7 @@
 //! # Layout
 //!
 //! - `test`: everything that can be shown on one machine: tests, doc tests, interleavings, examples.
+//! - `programs`: test programs, several at a time.
 //! - `bench`: benchmarks, in release.
 //! - `fuzz`: the fuzzer of the public API for as long as one likes, and the whole cancellation matrix.
 //! - `deny`, `msrv`, `package`: jobs of `.ci/run` that need more than one line of shell.
@@ -17,6 +18,7 @@ mod deny;
 mod fuzz;
 mod msrv;
 mod package;
+mod programs;
 mod sh;
 mod test;
 mod tools;

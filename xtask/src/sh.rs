@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -47,11 +47,22 @@ impl Cmd {
     /// The same, for tests that send signals. What was started in the background (`… &`, nohup, some CI systems) ignores
     /// Ctrl-C, and hands that on to everything it starts; `env` of coreutils can undo it.
     pub(crate) fn cargo_with_all_signals() -> Self {
+        Self::new_with_all_signals(Cmd::cargo().0.get_program())
+    }
+
+    /// A test program by itself, in the same way.
+    pub(crate) fn new_with_all_signals(program: impl AsRef<OsStr>) -> Self {
         let undo = "--default-signal";
         match Cmd::new("env").args([undo, "true"]).output_within(Duration::from_secs(10)) {
-            Ok(_) => Cmd::new("env").arg(undo).arg(Cmd::cargo().0.get_program()),
-            Err(_) => Cmd::cargo(),
+            Ok(_) => Cmd::new("env").arg(undo).arg(program),
+            Err(_) => Cmd::new(program),
         }
+    }
+
+    /// Runs it in another folder.
+    pub(crate) fn folder(mut self, folder: &Path) -> Self {
+        self.0.current_dir(folder);
+        self
     }
 
     fn arg(self, arg: impl AsRef<OsStr>) -> Self {
@@ -79,6 +90,51 @@ impl Cmd {
         let shown = self.show();
         let status = self.0.status().map_err(|e| format!("`{shown}` could not be started: {e}"))?;
         if status.success() { Ok(()) } else { Err(format!("`{shown}` failed ({status})")) }
+    }
+
+    /// Runs it, and gives its standard output.
+    pub(crate) fn output(mut self) -> Done<String> {
+        let shown = self.show();
+        let output = self.0.stderr(Stdio::inherit()).output();
+        let output = output.map_err(|e| format!("`{shown}` could not be started: {e}"))?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() { Ok(said) } else { Err(format!("`{shown}` failed ({})", output.status)) }
+    }
+
+    /// Runs it, and gives what it said on its standard output. If there is no line for as long as `silence`, it hangs and is killed.
+    pub(crate) fn run_quietly(mut self, silence: Duration) -> (Vec<u8>, Done) {
+        let mut said = Vec::new();
+        let done = self.collect(silence, &mut said);
+        (said, done)
+    }
+
+    fn collect(&mut self, silence: Duration, said: &mut Vec<u8>) -> Done {
+        let mut child = self
+            .0
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("could not be started: {e}"))?;
+        let lines = lines_of(child.stdout.take().expect("it is piped"));
+        let hung = loop {
+            match lines.recv_timeout(silence) {
+                Ok(line) => said.extend(line),
+                Err(RecvTimeoutError::Disconnected) => break false,
+                Err(RecvTimeoutError::Timeout) => {
+                    // It may be gone, and a process that it left behind has its output.
+                    break !matches!(child.try_wait(), Ok(Some(_)));
+                }
+            }
+        };
+        if hung {
+            let _ = child.kill();
+        }
+        let status = child.wait().map_err(|e| e.to_string())?;
+        match (hung, status.success()) {
+            (true, _) => Err(format!("no line for {} s, killed", silence.as_secs())),
+            (false, true) => Ok(()),
+            (false, false) => Err(format!("failed ({status})")),
+        }
     }
 
     /// Runs it, passes its standard output on line by line, and lets `see` look at each line. If there is no line for as
@@ -211,6 +267,15 @@ mod tests {
             .run_seeing(long, |line| seen.push_str(line))
             .unwrap();
         assert_eq!(seen, "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_quiet_command_that_hangs_is_killed_and_what_it_said_is_there() {
+        let cmd = |script: &str| Cmd::new("sh").args(["-c", script]);
+        let (said, done) = cmd("echo one; exit 3").run_quietly(Duration::from_secs(30));
+        assert!(said == b"one\n" && done.as_ref().is_err_and(|why| why.contains('3')), "{said:?}, {done:?}");
+        let (said, done) = cmd("echo one; exec sleep 3600").run_quietly(Duration::from_millis(300));
+        assert!(said == b"one\n" && done.as_ref().is_err_and(|why| why.contains("killed")), "{done:?}");
     }
 
     #[test]

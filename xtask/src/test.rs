@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::sh::{self, Cmd, Done};
-use crate::tools;
+use crate::{programs, tools};
 
 /// How long tests may print nothing, which is many times longer than the longest takes: a program that is silent for so long
 /// hangs. It is killed, its last lines say which tests it was in, and the others run.
@@ -14,7 +14,8 @@ const SILENCE: Duration = Duration::from_secs(10 * 60);
 pub(crate) fn run(filter: Option<&str>) -> Done {
     tools::ensure(tools::FOR_TESTS)?;
     let mut report = Report::default();
-    report.step("tests and doc tests", |sum| unit_and_doc_tests(filter, sum));
+    report.step("tests", |sum| tests(filter, sum));
+    report.step("doc tests", |sum| doc_tests(filter, sum));
     report.step("ZooKeeper by TLS", |sum| zookeeper_tls_tests(filter, sum));
     report.step("interleavings (shuttle)", |sum| shuttle_tests(filter, sum));
     if filter.is_none() {
@@ -25,28 +26,26 @@ pub(crate) fn run(filter: Option<&str>) -> Done {
     report.finish()
 }
 
-/// Libraries, programs, integration tests and doc tests; examples are built. `--all-targets` would leave the doc tests
-/// out and run benchmarks.
+/// Libraries, programs and integration tests; examples are built.
 ///
-/// Most tests wait for a server, or for the end of a lease: more of them than there are cores run at once.
-fn unit_and_doc_tests(filter: Option<&str>, sum: &mut Sum) -> Done {
-    let threads = std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| at_once().to_string());
-    let cargo = || {
-        let test = ["test", "--workspace", "--no-fail-fast"];
-        Cmd::cargo_with_all_signals().args(test).args(filter).env("RUST_TEST_THREADS", &threads)
-    };
-    build_and_run(cargo, sum)
+/// Most tests wait for a server, or for the end of a lease: several programs run at once, each with more tests than there are cores.
+fn tests(filter: Option<&str>, sum: &mut Sum) -> Done {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| (2 * cores).to_string());
+    let programs = programs::build(Cmd::cargo().args(["test", "--workspace"]))?;
+    let prepare = |cmd: Cmd| cmd.args(filter).env("RUST_TEST_THREADS", &threads);
+    programs::run(&programs, cores.max(2), SILENCE, prepare, &mut |line: &str| sum.see(line))
+}
+
+fn doc_tests(filter: Option<&str>, sum: &mut Sum) -> Done {
+    let cargo = Cmd::cargo().args(["test", "--workspace", "--doc", "--no-fail-fast"]).args(filter);
+    cargo.run_seeing(SILENCE, |line| sum.see(line))
 }
 
 /// Builds first, however long that takes; only what runs can hang.
 fn build_and_run(cargo: impl Fn() -> Cmd, sum: &mut Sum) -> Done {
     cargo().args(["--no-run"]).run()?;
     cargo().run_seeing(SILENCE, |line| sum.see(line))
-}
-
-/// How many tests run at once.
-fn at_once() -> usize {
-    3 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// A feature that nobody has who does not ask for it, since it brings a second cryptography library.
