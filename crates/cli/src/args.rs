@@ -73,7 +73,7 @@ pub(crate) enum Command {
 pub(crate) struct Run {
     /// The lock: any text of 1 to 1024 bytes
     pub(crate) name: String,
-    /// Hold this lock as well: all or none, and none while others are waited for. May be repeated
+    /// Hold this lock as well: all or none; while one is waited for, others are held for moments only. May be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) also: Vec<String>,
 

@@ -45,10 +45,11 @@ impl Part {
 
 /// Several locks as one: all or nothing, within one budget of time.
 ///
-/// While a part is waited for, no other part is kept from the rest of the world: a claim queues for one part, and when it has that one
-/// it takes the others. If one of those stays busy for more than a moment, it gives everything back and queues for the busy one
-/// first. The moment is 100 ms, and doubles with every new beginning, so a set whose locks are all in constant demand is had
-/// in the end. A multi-lock is therefore not served strictly in the order of any one queue.
+/// A claim queues for one part and holds nothing meanwhile. When it has that part it takes the others. If one of them stays busy
+/// for longer than a pause, the claim gives everything back and queues for the busy one first. So parts are held while another one is
+/// waited for, but for no longer than the pause: 100 ms, doubled with every new round, 10 s at most. In the end that gets a set
+/// whose locks are all in constant demand, if no claim waits longer than 10 s in their queues. A multi-lock is
+/// therefore not served strictly in the order of any one queue.
 ///
 /// Callers with overlapping sets never wait for each other in a circle, whatever order they name the parts in: one that holds a
 /// part waits only for names that come after it. (Nesting a multi-lock inside another lock gives that up, as always.) A set that
@@ -161,7 +162,7 @@ impl Multi {
                 // other one can be waited for.
                 Round::Missed(at, _) => {
                     first = if at > first { at } else { 0 };
-                    pause = pause.saturating_mul(2);
+                    pause = longer(pause);
                 }
             }
         }
@@ -215,9 +216,17 @@ impl Multi {
     }
 }
 
-/// For how long the parts that were had are held in the first round while others are waited for. It doubles with every round, so a set of
-/// locks that are all in demand is had in the end.
+/// For how long the parts that were had are held in the first round while others are waited for.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// For how long in any round. A set whose parts are all in demand is had when their queues move within a pause, so it must grow; what is held
+/// for nothing is lost to all others, so it must end.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
+
+/// The pause of the next round.
+fn longer(pause: Duration) -> Duration {
+    pause.saturating_mul(2).min(MAX_PAUSE)
+}
 
 /// How long a multi-lock waits in all.
 struct Time {
@@ -375,4 +384,17 @@ async fn first_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> 
         first.map_or(Poll::Pending, Poll::Ready)
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_doubles_from_100_ms_to_10_s() {
+        let pauses: Vec<_> =
+            std::iter::successors(Some(FIRST_PAUSE), |pause| Some(longer(*pause))).take(20).collect();
+        assert_eq!(pauses[..3], [100, 200, 400].map(Duration::from_millis));
+        assert!(pauses[8..].iter().all(|pause| *pause == Duration::from_secs(10)), "{pauses:?}");
+    }
 }
