@@ -11,10 +11,11 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold_client::{Backoff, Client, ClientBuilder, Multi, Order, Part};
+use leasehold_client::{Backoff, Client, ClientBuilder, Multi, Order, Outage, Part};
 use leasehold_core::store::Store;
 use leasehold_core::view::Lost;
 use leasehold_core::{Error, Kind, Result};
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::Level;
 
@@ -91,6 +92,39 @@ impl Setting {
     async fn weak(&self, builder: ClientBuilder) -> Client {
         soon("a client", builder.label("weak").open(self.through.clone())).await.expect("a client")
     }
+}
+
+/// Opens a client and takes a lock on a store that can't give it for the moment: the client names this reason, goes on, and gets the lock
+/// after `relief`.
+pub async fn a_client_is_let_in_after(store: Arc<dyn Store>, reason: &str, relief: impl FnOnce()) {
+    let (said, heard) = std::sync::mpsc::channel();
+    let builder = Client::builder().retry_for(LONG).on_outage(move |outage| {
+        if let Outage::Began { error, .. } = outage {
+            let _ = said.send(error.to_string());
+        }
+    });
+    let mut claim = tokio::spawn(lock_and_release(builder, store.clone()));
+    let heard = spawn_blocking(move || heard.recv_timeout(LONG));
+    let waits_for = heard.await.expect("a thread").expect("an outage");
+    // What it says depends on the moment: a request may have been cut short by its time-out.
+    if !waits_for.contains(reason) {
+        eventually("the reason is named", || async {
+            let tried = lock_and_release(Client::builder().retry_for(LIMIT), store.clone()).await;
+            let said = tried.expect_err("the store can't give a lock").to_string();
+            if said.contains(reason) { Ok(()) } else { Err((&waits_for, said)) }
+        })
+        .await;
+    }
+    not_yet("it got the lock, or gave up", &mut claim).await;
+    relief();
+    let client = soon("a lock", claim).await.expect("a task").expect("a lock");
+    client.close().await.expect("a goodbye");
+}
+
+async fn lock_and_release(builder: ClientBuilder, store: Arc<dyn Store>) -> Result<Client> {
+    let client = builder.open(store).await?;
+    client.mutex("outage/x").lock().await?.release().await?;
+    Ok(client)
 }
 
 /// How a server is away.

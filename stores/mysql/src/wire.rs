@@ -182,12 +182,22 @@ impl Wire {
                 .retry(Retry::Later),
             _ => error,
         })?;
-        let found = self.run_one(&format!("SELECT version FROM {}", self.config.table("schema"))).await?;
-        let versions: Vec<i64> = found.rows.iter().filter_map(|row| sql::number(row, 0).ok()).collect();
+        let mut versions = self.versions().await?;
+        if versions.is_empty() && self.config.options.create {
+            // Each statement that makes a table is a transaction of its own: another program is between two of them, or died there.
+            self.create_tables().await?;
+            versions = self.versions().await?;
+        }
         if versions == [schema::VERSION] {
             return Ok(());
         }
         Err(other_schema(&format!("they say {versions:?}, and this program knows {}", schema::VERSION)))
+    }
+
+    /// Of which versions the tables say that they are.
+    async fn versions(&self) -> Result<Vec<i64>> {
+        let found = self.run_one(&format!("SELECT version FROM {}", self.config.table("schema"))).await?;
+        Ok(found.rows.iter().filter_map(|row| sql::number(row, 0).ok()).collect())
     }
 
     async fn create_tables(&self) -> Result<()> {

@@ -1,13 +1,15 @@
 //! The promises about outages, on a single server behind a proxy.
 
-use std::time::Duration;
+use std::sync::Arc;
 
-use leasehold_client::{Client, Outage};
+use leasehold_client::Client;
+use leasehold_core::store::Store;
 use leasehold_core::url::StoreUrl;
-use leasehold_testkit::outages::Setting;
+use leasehold_testkit::outages::{Setting, a_client_is_let_in_after};
 use leasehold_testkit::proxy::Proxy;
 use leasehold_testkit::servers::{Postgres, PostgresOptions};
-use leasehold_testkit::wait::soon;
+use leasehold_testkit::wait::eventually;
+use rustix::process::{Pid, Signal, kill_process};
 
 leasehold_testkit::outages!(setting());
 
@@ -15,10 +17,13 @@ fn setting() -> Setting {
     let server = Postgres::start(PostgresOptions::new());
     let proxy = Proxy::start(server.address());
     let url = format!("{}?timeout=1s", server.url());
-    let store = |url: &str| leasehold_postgres::open(StoreUrl::parse(url).expect("a URL")).expect("a store");
     let direct = store(&url);
     let through = store(&url.replace(&server.address().to_string(), &proxy.address().to_string()));
     Setting::new(server, vec![proxy], direct, through)
+}
+
+fn store(url: &str) -> Arc<dyn Store> {
+    leasehold_postgres::open(StoreUrl::parse(url).expect("a URL")).expect("a store")
 }
 
 /// During a failover the server that is reached may only be read for a while.
@@ -30,20 +35,28 @@ async fn a_client_waits_for_a_database_that_can_be_written() {
         server.sql("SELECT pg_reload_conf()");
     };
     // The tables are there.
-    let store = || leasehold_postgres::open(StoreUrl::parse(&server.url()).expect("a URL")).expect("a store");
-    Client::open(store()).await.expect("a client").close().await.expect("a goodbye");
+    Client::open(store(&server.url())).await.expect("a client").close().await.expect("a goodbye");
     read_only("on");
-    let (said, heard) = std::sync::mpsc::channel();
-    let builder = Client::builder().retry_for(Duration::from_secs(50)).on_outage(move |outage| {
-        if let Outage::Began { error, .. } = outage {
-            let _ = said.send(error.to_string());
+    a_client_is_let_in_after(store(&server.url()), "can only be read", || read_only("off")).await;
+}
+
+/// `57P03`: a server that starts or ends says so with one code. One that waits for its sessions to end says it for as long as wanted.
+#[tokio::test]
+async fn a_client_waits_for_a_server_that_is_being_restarted() {
+    let server = Postgres::start(PostgresOptions::new());
+    let (session, connection) =
+        tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.expect("a session");
+    let connection = tokio::spawn(connection);
+    let postmaster = Pid::from_raw(i32::try_from(server.pid()).expect("an id")).expect("an id");
+    kill_process(postmaster, Signal::TERM).expect("a signal");
+    eventually("it takes no new session", || async {
+        match server.try_sql("SELECT 1") {
+            Err(said) if said.contains("shutting down") => Ok(()),
+            other => Err(other),
         }
-    });
-    let opening = tokio::spawn(builder.open(store()));
-    let waits_for =
-        tokio::task::spawn_blocking(move || heard.recv()).await.expect("a thread").expect("an outage");
-    assert!(waits_for.contains("can only be read"), "{waits_for}");
-    read_only("off");
-    let client = soon("a client", opening).await.expect("a task").expect("a client");
-    client.close().await.expect("a goodbye");
+    })
+    .await;
+    a_client_is_let_in_after(store(&server.url()), "shutting down", || server.restart()).await;
+    drop(session);
+    let _ = connection.await;
 }

@@ -1,11 +1,14 @@
 //! A store that is not available yet, or not any more. Limits are kept, and what is waited for is named.
 
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use leasehold_testkit::proxy::Proxy;
-use leasehold_testkit::servers::{Postgres, PostgresOptions, Redis, RedisOptions};
+use leasehold_testkit::servers::{
+    MariaDb, MariaDbOptions, Postgres, PostgresOptions, Redis, RedisOptions, ZooKeeper, ZooKeeperOptions,
+};
 
-use crate::house::{Done, House};
+use crate::house::{Done, House, Running, until};
 
 /// One time-out of the Redis store, the exit of the program, and a machine that does other things as well.
 const SLACK: Duration = Duration::from_secs(6);
@@ -78,6 +81,24 @@ fn a_limit_is_kept_on_a_server_that_is_full() {
     }
 }
 
+/// A grant that no replica has is none: neither where the client asks for one, nor where the server takes no writes without.
+#[test]
+fn a_limit_is_kept_on_a_server_that_lost_its_replicas() {
+    let house = House::new();
+    let server = Redis::start(RedisOptions::new());
+    let alone = format!("{}?replicas=1&replicas-timeout=300ms", server.url());
+    let strict = Redis::start(RedisOptions::new().line("min-replicas-to-write 1"));
+    for (url, why) in [(&alone, "not enough replicas"), (&strict.url(), "NOREPLICAS")] {
+        for (how, limit) in [(&["--try"][..], 0), (&["--wait", "2s"], 2)] {
+            let args = [&["--store", url, "run"], how, &["x", "--", "true"]].concat();
+            let (done, time) = timed(&house, &args);
+            let limit = Duration::from_secs(limit);
+            assert!(time >= limit && time < limit + SLACK, "{url}, {how:?}: {time:?}: {done:#?}");
+            done.expect(69).says(&[why, "tried for"]);
+        }
+    }
+}
+
 #[test]
 fn what_can_never_work_fails_at_once_whatever_the_wait() {
     let house = House::new();
@@ -95,29 +116,48 @@ fn what_can_never_work_fails_at_once_whatever_the_wait() {
     }
 }
 
-#[test]
-fn more_processes_than_a_database_takes_connections_all_get_their_turn() {
+/// Starts so many commands at once. One has the lock, and keeps its connection until there is no room for another one. Each gets the lock.
+fn all_get_their_turn(url: &str, crowd: usize) {
     let house = House::new();
+    let script = "echo >> turns; until [ -e go ]; do sleep 0.01; done";
+    let args = ["--store", url, "run", "--wait", "60s", "x", "--", "sh", "-c", script];
+    let said = File::create(house.path("said")).expect("a file");
+    let start = || {
+        let mut command = house.leasehold(args);
+        command.stderr(said.try_clone().expect("the file once more"));
+        Running::of(command.spawn().expect("the program starts"))
+    };
+    let running: Vec<_> = (0..crowd).map(|_| start()).collect();
+    until("one is not let in", || house.read("said").contains("is waited for"));
+    house.touch("go");
+    for one in running {
+        let done = one.done();
+        assert_eq!(done.code(), 0, "{}", house.read("said"));
+    }
+    assert_eq!(house.read("turns").lines().count(), crowd);
+}
+
+#[test]
+fn more_processes_than_a_postgres_server_takes_connections_all_get_their_turn() {
     let few = PostgresOptions::new().line("max_connections = 8").line("superuser_reserved_connections = 0");
     let server = Postgres::start(few);
-    let url = server.url();
-    let args = ["--store", &url, "run", "--wait", "60s", "x", "--", "sh", "-c", "echo >> turns; sleep 0.1"];
-    let running: Vec<_> = (0..14).map(|_| house.start(args)).collect();
-    for one in running {
-        one.done().expect(0);
-    }
-    assert_eq!(house.read("turns").lines().count(), 14);
+    all_get_their_turn(&server.url(), 14);
+}
+
+#[test]
+fn more_processes_than_a_mysql_server_takes_connections_all_get_their_turn() {
+    let server = MariaDb::start(MariaDbOptions::new().line("max-connections=10"));
+    all_get_their_turn(&server.url(), 16);
 }
 
 #[test]
 fn more_processes_than_a_redis_server_takes_clients_all_get_their_turn() {
-    let house = House::new();
     let server = Redis::start(RedisOptions::new().line("maxclients 8"));
-    let url = server.url();
-    let args = ["--store", &url, "run", "--wait", "60s", "x", "--", "sh", "-c", "echo >> turns; sleep 0.1"];
-    let running: Vec<_> = (0..10).map(|_| house.start(args)).collect();
-    for one in running {
-        one.done().expect(0);
-    }
-    assert_eq!(house.read("turns").lines().count(), 10);
+    all_get_their_turn(&server.url(), 10);
+}
+
+#[test]
+fn more_processes_than_a_zookeeper_server_takes_connections_all_get_their_turn() {
+    let server = ZooKeeper::start(ZooKeeperOptions::new().line("maxClientCnxns=4"));
+    all_get_their_turn(&server.url(), 10);
 }

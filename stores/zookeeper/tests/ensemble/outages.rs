@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold_client::Client;
+use leasehold_testkit::outages::a_client_is_let_in_after;
 use leasehold_testkit::servers::zookeeper::Ensemble;
 use leasehold_testkit::servers::{ZooKeeper, until};
 use leasehold_testkit::wait::{eventually, soon};
@@ -190,4 +191,18 @@ fn no_idle_holder_loses_its_lock_when_a_follower_stands_still() {
         }
     });
     follower.resume();
+}
+
+#[test]
+fn a_client_waits_for_an_ensemble_without_a_leader() {
+    let ensemble = Ensemble::start();
+    ensemble.members()[1..].iter().for_each(|member| member.kill());
+    ensemble.wait_until_lost();
+    let url = format!("zookeeper://{}", ensemble.members()[0].address());
+    let restart = || ensemble.members()[1..].iter().for_each(|member| member.restart());
+    runtime().block_on(a_client_is_let_in_after(
+        common::open(&url).expect("a store"),
+        "its ensemble has no leader",
+        restart,
+    ));
 }
