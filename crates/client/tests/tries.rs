@@ -104,3 +104,20 @@ async fn a_try_that_the_store_does_not_answer_is_an_error() {
     store.gate.open();
     drop(reader);
 }
+
+#[tokio::test]
+async fn a_try_waits_for_an_answer_as_long_as_its_client_says() {
+    let store = Counting::over(Memory::new());
+    let client = async |time| Client::builder().try_for(time).open(store.clone()).await.unwrap();
+    let (hasty, patient) = (client(Duration::from_millis(50)).await, client(LONG).await);
+    store.gate.close();
+    let mutex = patient.mutex("n");
+    let patient = tokio::spawn(async move { mutex.try_lock().await });
+    until("the store is asked", async || store.counts.joins() == 1).await;
+    let error = answer("a hasty try", hasty.mutex("m").try_lock()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    assert!(!patient.is_finished(), "it has an hour");
+    store.gate.open();
+    let guard = answer("a patient try", patient).await.unwrap().unwrap().expect("a free lock");
+    guard.release().await.unwrap();
+}

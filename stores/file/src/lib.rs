@@ -48,7 +48,6 @@
 //! - Deleting files of a folder that is in use takes locks away from their holders. They notice with their next renewal.
 //! - Writing to the FIFO of a process that just died raises `SIGPIPE`. Rust programs ignore that signal from the start; a
 //!   program that restores its default action (or is not written in Rust) must ignore it itself.
-//! - A child process that was forked without `exec` keeps the session of its parent alive for as long as it runs.
 //!
 //! # Layout
 //!
