@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder, Outage};
 use rustix::process::Signal;
+use tokio::time::timeout;
 
 use crate::args::{Cli, Command, Format, Global};
 use crate::exit::{self, Exit, Failure};
@@ -97,14 +98,36 @@ fn label_for(program: &OsStr) -> String {
     format!("{host}:{} {program}", std::process::id())
 }
 
-/// Gives everything back before the end. A store that does not answer must not keep the program: what it held ends by
-/// itself.
-async fn close(client: &Client, ended: &Done) {
-    const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a store that does not answer may keep us at the end.
+const GIVE_BACK: Duration = Duration::from_secs(5);
+/// After which time it is said that it does.
+const SAY_THAT_WE_WAIT: Duration = Duration::from_secs(1);
+
+/// Gives everything back before the end. A store that does not answer keeps the program for [`GIVE_BACK`] at most, and no longer than until
+/// a signal comes after that was said: what the store still has ends by itself. `said_in` is `None` if nothing is to be said.
+async fn close(client: &Client, ended: &Done, signals: &mut Signals, said_in: Option<Format>) {
     /// It has just been waited for in vain.
     const NONE: Duration = Duration::from_millis(50);
     let away = matches!(ended, Err(failure) if failure.exit == Exit::UNAVAILABLE);
-    let _ = tokio::time::timeout(if away { NONE } else { PATIENCE }, client.close()).await;
+    let mut closing = std::pin::pin!(client.close());
+    let first = if away { NONE } else { SAY_THAT_WE_WAIT };
+    if timeout(first, &mut closing).await.is_ok() || away {
+        return;
+    }
+    let rest = GIVE_BACK - SAY_THAT_WE_WAIT;
+    if let Some(format) = said_in {
+        let (store, most) = (client.store_url(), output::duration(rest));
+        exit::warn(
+            format,
+            "close",
+            format!("{store} is waited for to end the session, {most} more at the most"),
+        );
+    }
+    tokio::select! {
+        biased;
+        _ = timeout(rest, closing) => {}
+        _ = signals.next_that_ends_us() => {}
+    }
 }
 
 /// The work with a client, ended early by a signal: the session is closed in either case.
@@ -121,7 +144,7 @@ where
         ended = work(client.clone()) => ended,
         signal = signals.next_that_ends_us() => Err(ended_by(signal)),
     };
-    close(&client, &ended).await;
+    close(&client, &ended, &mut signals, Some(global.format)).await;
     ended
 }
 

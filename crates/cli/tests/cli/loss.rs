@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold_testkit::servers::{Redis, RedisOptions};
+use rustix::process::Signal;
 
 use crate::house::{House, is_alive, until};
 
@@ -148,4 +149,42 @@ fn a_store_that_does_not_answer_keeps_a_command_that_has_ended_for_seconds_and_s
     running.done().expect(7);
     assert!(ended.elapsed() < Duration::from_secs(4), "{:?}", ended.elapsed());
     server.resume();
+}
+
+#[test]
+fn a_store_that_does_not_answer_keeps_any_command_for_seconds_and_says_so() {
+    let (house, server) = (House::new(), Redis::start(RedisOptions::new()));
+    let url = server.url();
+    let holder = house.start([
+        "--store",
+        &url,
+        "run",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo > ready; until [ -e done ]; do sleep 0.01; done",
+    ]);
+    until("it runs", || house.path("ready").exists());
+    let waiters = || {
+        house.run(["--store", &url, "--format", "json", "show", "x"]).json()["waiters"]
+            .as_array()
+            .map(Vec::len)
+    };
+    // What it can't take back ends by itself.
+    for (places, quiet) in [(1, &[][..]), (2, &["--quiet"])] {
+        let waiter = house.start([&["--store", &url, "run"], quiet, &["x", "--", "true"]].concat());
+        until("it waits", || waiters() == Some(places));
+        server.pause();
+        waiter.signal(Signal::TERM);
+        let done = waiter.done().expect(128 + 15);
+        let said = done
+            .stderr
+            .lines()
+            .filter(|line| line.contains(": close: ") && line.contains(&server.address().to_string()));
+        assert_eq!(said.count(), usize::from(quiet.is_empty()), "{done:#?}");
+        server.resume();
+    }
+    house.touch("done");
+    holder.done().expect(0);
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::args::Global;
 use crate::child::{Environment, Group};
-use crate::commands::{Done, catch, close, connect_with, ended_by, report};
+use crate::commands::{Done, GIVE_BACK, SAY_THAT_WE_WAIT, catch, close, connect_with, ended_by, report};
 use crate::exit::{self, Exit, Failure};
 use crate::guard::{Guard, Job};
 use crate::signals::Signals;
@@ -26,11 +26,6 @@ use crate::{output, terminal};
 
 pub(crate) use plan::{Patience, Plan};
 use supervise::{Outcome, Supervisor};
-
-/// How long a store that does not answer may keep us when the command has ended.
-const GIVE_BACK: Duration = Duration::from_secs(5);
-/// After which time it is said that it does.
-const SAY_THAT_WE_WAIT: Duration = Duration::from_secs(1);
 
 /// Starts the guard of the command. Must be called while this process has one thread.
 pub(crate) fn guard(plan: &Plan) -> Result<Guard, Failure> {
@@ -53,7 +48,7 @@ pub(crate) async fn run(global: Global, plan: Plan, guard: Guard) -> Done {
         Ok(held) => held,
         Err(failure) => {
             let ended = Err(failure);
-            close(&client, &ended).await;
+            close(&client, &ended, &mut signals, (!plan.quiet).then_some(plan.format)).await;
             return ended;
         }
     };
