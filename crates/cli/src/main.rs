@@ -8,10 +8,12 @@
 //! - [`output`]: tables, colour, durations, JSON.
 //! - [`child`], [`tree`], [`guard`], [`signals`], [`terminal`]: the command that runs under the lock: its start and end, the processes
 //!   that it consists of, its end if we can't end it, the signals that reach us, the terminal's job.
+//! - [`boot_clock`]: the clock that leases are counted on.
 //! - [`sys`]: the few lines that need `unsafe`.
 #![deny(unsafe_code)]
 
 mod args;
+mod boot_clock;
 mod child;
 mod commands;
 mod exit;

@@ -38,7 +38,7 @@ pub(crate) enum Report {
     Gone,
 }
 
-/// When the guard acts by itself, on the clock of [`boot_time`](super::boot_time).
+/// When the guard acts by itself, on the clock of [`boot_time`](crate::boot_clock::boot_time).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Deadlines {
     /// Tell the command to end.

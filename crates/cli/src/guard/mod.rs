@@ -26,7 +26,6 @@ mod serve;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::Pid;
@@ -125,14 +124,4 @@ impl Link {
 fn become_reaper() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-}
-
-/// The time since the machine was started, also while it slept: what leases are counted on.
-pub(crate) fn boot_time() -> Duration {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    let clock = rustix::time::ClockId::Boottime;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    let clock = rustix::time::ClockId::Monotonic;
-    let now = rustix::time::clock_gettime(clock);
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
 
 use crate::args::Format;
+use crate::boot_clock::{Timer, boot_time};
 use crate::child::{self, Ended, Environment};
 use crate::exit;
 use crate::signals;
@@ -17,12 +18,10 @@ use crate::sys::{self, Mask};
 use crate::tree::{self, Root};
 
 use super::messages::{self, Deadlines, Order, Report};
-use super::{Job, become_reaper, boot_time};
+use super::{Job, become_reaper};
 
 /// What the guard is called: nothing that is taken for the command.
 const NAME: &str = "lh-guard";
-/// How long a look at the clock is good for: the timer of `poll` stands still while the machine sleeps.
-const CLOCK_LOOK: Duration = Duration::from_secs(1);
 /// How often processes that were left behind are looked for: no signal tells of one that leaves the session.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LATER_LOOKS: Duration = Duration::from_millis(250);
@@ -45,6 +44,7 @@ pub(super) fn serve(job: &Job<'_>, socket: &OwnedFd) -> ! {
 fn start(job: &Job<'_>, socket: &OwnedFd, mask: Mask) -> Option<Guarded> {
     let mut env = Environment::default();
     let ended = signals::noted([Signal::CHILD]).ok()?;
+    let timer = Timer::new().ok()?;
     loop {
         match messages::receive(socket).ok()?? {
             (Order::Set(key, value), _) => env.set.push((key, value)),
@@ -62,6 +62,7 @@ fn start(job: &Job<'_>, socket: &OwnedFd, mask: Mask) -> Option<Guarded> {
                             format: job.format,
                             ended: None,
                             signals: ended,
+                            timer,
                             deadlines: Deadlines::default(),
                             overdue: false,
                             pause: FIRST_LOOK,
@@ -100,6 +101,8 @@ struct Guarded {
     ended: Option<Ended>,
     /// A note for every SIGCHLD.
     signals: OwnedFd,
+    /// For the deadlines.
+    timer: Timer,
     deadlines: Deadlines,
     /// Whether it was said that the runner did nothing in time.
     overdue: bool,
@@ -133,11 +136,13 @@ impl Guarded {
 
     /// Sleeps until there is something to do. Tells whether the runner has something to say.
     fn sleep(&mut self, socket: &OwnedFd) -> bool {
-        let mut files = [PollFd::new(socket, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+        self.timer.set([self.deadlines.term_at, self.deadlines.kill_at].into_iter().flatten().min());
+        let mut files = [
+            PollFd::new(socket, PollFlags::IN),
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&self.timer, PollFlags::IN),
+        ];
         let mut time = Duration::from_secs(3_600);
-        if let Some(next) = [self.deadlines.term_at, self.deadlines.kill_at].into_iter().flatten().min() {
-            time = next.saturating_sub(boot_time()).min(CLOCK_LOOK).max(FIRST_LOOK);
-        }
         if self.ended.is_some() {
             time = time.min(self.pause);
             self.pause = (self.pause * 2).min(LATER_LOOKS);

@@ -266,3 +266,38 @@ fn a_guard_that_has_to_act_says_so() {
     assert!(said[0].starts_with("leasehold: warning: guard: ") && said[0].contains("killed"), "{done:?}");
     assert!(said[1].contains("gone"), "{done:?}");
 }
+
+/// A test can't suspend the machine. It can see that both wait by the clock that goes on meanwhile, and not by one that they look at now and
+/// then.
+#[test]
+fn the_end_of_a_lease_is_waited_for_by_the_clock_that_counts_sleep() {
+    let house = House::new();
+    let running = family(&house, &["--lease", "1h", "--max-hold", "30m"]);
+    let runner = running.pid().as_raw_nonzero().to_string();
+    let first = house.read("first");
+    let guard = std::fs::read_to_string(format!("/proc/{}/stat", first.trim())).expect("a process");
+    let guard = guard
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.split_whitespace().nth(1))
+        .expect("a parent")
+        .to_owned();
+    for (who, at_most) in [(&guard, 3_600), (&runner, 1_800)] {
+        until("a timer is set", || {
+            timers_of_the_boot_clock(who).iter().any(|left| (at_most - 120..=at_most).contains(left))
+        });
+    }
+}
+
+/// How many seconds are left of the timers of a process on `CLOCK_BOOTTIME` (7).
+fn timers_of_the_boot_clock(id: &str) -> Vec<u64> {
+    let folder = std::fs::read_dir(format!("/proc/{id}/fdinfo")).expect("a process");
+    let files = folder.filter_map(|file| std::fs::read_to_string(file.ok()?.path()).ok());
+    let of_this_clock = files.filter(|text| text.contains("clockid: 7"));
+    of_this_clock
+        .filter_map(|text| {
+            let value = text.lines().find_map(|line| line.strip_prefix("it_value: ("))?;
+            value.split(',').next()?.parse().ok()
+        })
+        .collect()
+}

@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder, Kind, MultiGuard};
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use crate::args::Global;
+use crate::boot_clock::{AsyncTimer, boot_time};
 use crate::child::{Environment, Group};
 use crate::commands::{Done, GIVE_BACK, SAY_THAT_WE_WAIT, catch, close, connect_with, ended_by, report};
 use crate::exit::{self, Exit, Failure};
@@ -36,6 +37,9 @@ pub(crate) fn guard(plan: &Plan) -> Result<Guard, Failure> {
 
 pub(crate) async fn run(global: Global, plan: Plan, guard: Guard) -> Done {
     let mut signals = catch(Signals::of_a_runner())?;
+    let timer = AsyncTimer::new().map_err(|e| {
+        Failure::new(Exit::UNAVAILABLE, "system", format!("there is no timer to be had: {e}"))
+    })?;
     let asked = Instant::now();
     let client = tokio::select! {
         biased;
@@ -52,7 +56,7 @@ pub(crate) async fn run(global: Global, plan: Plan, guard: Guard) -> Done {
             return ended;
         }
     };
-    run_under(&client, &plan, guard, store, held, &mut signals).await
+    run_under(&client, &plan, guard, store, held, &mut signals, &timer).await
 }
 
 /// The connection is part of what is waited for. One who does not wait gives a server that starts a moment.
@@ -92,18 +96,19 @@ async fn run_under(
     store: String,
     held: MultiGuard,
     signals: &mut Signals,
+    timer: &AsyncTimer,
 ) -> Done {
-    let began = Instant::now();
+    let began = boot_time();
     let env = environment(store, plan, &held);
     let outcome = match Group::spawn(guard, plan.program(), &env, client.lifeline()) {
-        Ok(group) => Supervisor::over(group, plan, began).until_gone(&held, signals).await,
+        Ok(group) => Supervisor::over(group, plan, began).until_gone(&held, signals, timer).await,
         Err(failure) => {
             give_back(client, held, plan, signals).await;
             return Err(failure);
         }
     };
     if !outcome.cut_short {
-        rest(plan, began, &held, signals).await;
+        rest(began + plan.min_hold, &held, signals, timer).await;
     }
     give_back(client, held, plan, signals).await;
     finish(outcome)
@@ -172,13 +177,15 @@ fn environment(store: String, plan: &Plan, held: &MultiGuard) -> Environment {
 }
 
 /// The command is done; the lock stays ours for the rest of `--min-hold`, unless a signal or its loss ends that.
-async fn rest(plan: &Plan, began: Instant, held: &MultiGuard, signals: &mut Signals) {
-    let until = began + plan.min_hold;
-    if until <= Instant::now() {
-        return;
-    }
+async fn rest(until: Duration, held: &MultiGuard, signals: &mut Signals, timer: &AsyncTimer) {
+    let sleep = async {
+        while boot_time() < until {
+            timer.sleep_until(until).await;
+        }
+    };
     tokio::select! {
-        () = sleep_until(until) => {}
+        biased;
+        () = sleep => {}
         _ = signals.next_that_ends_us() => {}
         _ = held.lost() => {}
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use leasehold::{Lost, MultiGuard};
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep_until};
 
 use crate::args::OnLost;
+use crate::boot_clock::{AsyncTimer, boot_time};
 use crate::child::{Ended, Group};
 use crate::exit::{self, Exit, Failure};
-use crate::guard::{Deadlines, boot_time};
+use crate::guard::Deadlines;
 use crate::output;
 use crate::signals::{self, Caught, Sender, Signals};
 
@@ -21,8 +21,6 @@ const SAY_LEFT_BEHIND: Duration = Duration::from_secs(1);
 /// How often what is being killed is looked at.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LATER_LOOKS: Duration = Duration::from_millis(250);
-/// How long a look at the remaining time may be trusted: timers stand still while the machine sleeps, leases don't.
-const LEASE_LOOK: Duration = Duration::from_secs(1);
 /// Between the last signal and the end of the lease: the time that the kernel may need to end a group.
 const SLACK: Duration = Duration::from_millis(20);
 /// How much of what a store is certain of at a time the stop of a command may take: a tenth. See [`Supervisor::lead`].
@@ -40,11 +38,11 @@ pub(crate) struct Outcome {
     pub(crate) interrupted: bool,
 }
 
-/// The command under the lock.
+/// The command under the lock. All moments are of [`boot_time`].
 pub(crate) struct Supervisor<'a> {
     plan: &'a Plan,
     group: Group,
-    began: Instant,
+    began: Duration,
     stop: Option<Stop>,
     lost: bool,
     requested: bool,
@@ -52,7 +50,7 @@ pub(crate) struct Supervisor<'a> {
     warned: bool,
     pause: Duration,
     /// When to say that the command has ended and left something behind, if it has not been said.
-    say_left_behind: Option<Instant>,
+    say_left_behind: Option<Duration>,
     /// How much was left of the lease when most was: about its length.
     fullest: Duration,
 }
@@ -61,7 +59,7 @@ pub(crate) struct Supervisor<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Stop {
     why: Why,
-    kill_at: Instant,
+    kill_at: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +70,7 @@ enum Why {
 
 impl<'a> Supervisor<'a> {
     /// Takes over a group that was just spawned. `began` is when the lock was got.
-    pub(crate) fn over(group: Group, plan: &'a Plan, began: Instant) -> Self {
+    pub(crate) fn over(group: Group, plan: &'a Plan, began: Duration) -> Self {
         Supervisor {
             plan,
             group,
@@ -89,7 +87,12 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Returns when the command and all that it started are gone.
-    pub(crate) async fn until_gone(mut self, held: &MultiGuard, signals: &mut Signals) -> Outcome {
+    pub(crate) async fn until_gone(
+        mut self,
+        held: &MultiGuard,
+        signals: &mut Signals,
+        timer: &AsyncTimer,
+    ) -> Outcome {
         let (mut lost, mut requested) = (pin!(held.lost()), pin!(held.release_requested()));
         while !self.group.is_gone() {
             self.fullest = self.fullest.max(held.remaining().unwrap_or_default());
@@ -101,7 +104,7 @@ impl<'a> Supervisor<'a> {
                 () = self.group.changed() => self.on_changed(),
                 why = &mut lost, if !self.lost => self.on_lost(why),
                 () = &mut requested, if !self.requested => self.on_request(),
-                () = sleep_until(next) => self.on_time(held),
+                () = timer.sleep_until(next) => self.on_time(held),
             }
         }
         self.end(held)
@@ -109,27 +112,25 @@ impl<'a> Supervisor<'a> {
 
     /// Tells the guard how long the command may go on if we should be stopped (SIGSTOP) or hang.
     fn tell_guard(&mut self, held: &MultiGuard) {
-        let (now, boot) = (Instant::now(), boot_time());
+        let now = boot_time();
         let deadlines = match (self.stop, held.remaining()) {
-            (Some(stop), _) => {
-                Deadlines { term_at: None, kill_at: Some(boot + stop.kill_at.saturating_duration_since(now)) }
-            }
+            (Some(stop), _) => Deadlines { term_at: None, kill_at: Some(stop.kill_at) },
             (None, Some(left)) if self.plan.on_lost != OnLost::Ignore && !self.lost => {
                 let left = left.saturating_sub(SLACK);
                 // Where we would tell it to stop, and a moment later.
                 let term = self.left_before_stop(held).filter(|term| left.saturating_sub(*term) > SLACK);
-                let term_at = term.map(|term| boot + term + GUARD_DELAY.min((left - term) / 4));
-                Deadlines { term_at, kill_at: Some(boot + left) }
+                let term_at = term.map(|term| now + term + GUARD_DELAY.min((left - term) / 4));
+                Deadlines { term_at, kill_at: Some(now + left) }
             }
             (None, _) => Deadlines::default(),
         };
         self.group.tell_guard(deadlines);
     }
 
-    fn next_look(&self, held: &MultiGuard) -> Instant {
-        let now = Instant::now();
+    fn next_look(&self, held: &MultiGuard) -> Duration {
+        let now = boot_time();
         let mut next = now + Duration::from_secs(3_600);
-        let mut consider = |moment: Instant| next = next.min(moment);
+        let mut consider = |moment: Duration| next = next.min(moment);
         if self.group.unguarded {
             consider(now + self.pause);
         }
@@ -142,7 +143,7 @@ impl<'a> Supervisor<'a> {
             (None, None) => {}
         }
         if let Some(left) = self.left_before_stop(held) {
-            consider(now + left.min(LEASE_LOOK));
+            consider(now + left);
         }
         next
     }
@@ -157,7 +158,7 @@ impl<'a> Supervisor<'a> {
             self.pause = FIRST_LOOK;
             self.signal_all(Signal::KILL);
         } else if self.group.ended.is_some() && !self.group.is_gone() {
-            self.say_left_behind = Some(Instant::now() + SAY_LEFT_BEHIND);
+            self.say_left_behind = Some(boot_time() + SAY_LEFT_BEHIND);
         }
     }
 
@@ -177,7 +178,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn on_time(&mut self, held: &MultiGuard) {
-        let now = Instant::now();
+        let now = boot_time();
         self.pause = (self.pause * 2).min(LATER_LOOKS);
         if self.group.unguarded {
             self.signal_all(Signal::KILL);
@@ -236,13 +237,13 @@ impl<'a> Supervisor<'a> {
         } else {
             "is about to be lost: the store could not be reached to renew its lease"
         });
-        self.stop(Why::Lost, Instant::now() + left.min(self.grace()));
+        self.stop(Why::Lost, boot_time() + left.min(self.grace()));
     }
 
     fn on_lost(&mut self, why: Lost) {
         self.lost = true;
         let already = self.stop.is_some_and(|stop| stop.why == Why::Lost);
-        let now = Instant::now();
+        let now = boot_time();
         match self.plan.on_lost {
             OnLost::Ignore => {
                 self.warn(
@@ -285,10 +286,10 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Tells the command and all that it started to end, and kills it at `kill_at`.
-    fn stop(&mut self, why: Why, kill_at: Instant) {
+    fn stop(&mut self, why: Why, kill_at: Duration) {
         self.stop = Some(Stop { why, kill_at });
         self.pause = FIRST_LOOK;
-        if kill_at <= Instant::now() {
+        if kill_at <= boot_time() {
             self.signal_all(Signal::KILL);
         } else {
             self.signal_all(Signal::TERM);
