@@ -1,4 +1,4 @@
-//! A filesystem that is full, or does not let a file be written, under locks that are held: a release that fails is not given up.
+//! A filesystem that is full, has become read-only, or does not let a file be written, under locks that are held: a release that fails is not given up.
 //!
 //! The scenarios run as root in a mount namespace of their own, on small filesystems. Where that is not allowed they say so, and
 //! check nothing.
@@ -209,4 +209,43 @@ async fn a_release_that_is_not_permitted_is_tried_until_it_is() {
     assert!(e.to_string().contains("locks/q/x") && e.advice_text().is_some(), "{e}");
     assert_eq!(held, 1);
     until("it is given back", async || holders(&other).await == 0).await;
+}
+
+/// A disk of its own that the kernel can be told to be broken, as after an error of the device.
+const DISK: &str = "mount -t tmpfs -o size=20m tmpfs \"$LEASEHOLD_TEST_MOUNT\"; cd \"$LEASEHOLD_TEST_MOUNT\"; \
+    truncate -s 16m image; mkfs.ext4 -q image; mkdir disk; mount -o loop image disk; cd /";
+
+fn there_are_loop_devices() -> bool {
+    let find = "command -v mkfs.ext4 && losetup -f";
+    Command::new("sh").args(["-c", find]).output().is_ok_and(|found| found.status.success())
+}
+
+#[tokio::test]
+async fn a_release_on_a_filesystem_that_became_read_only_says_so_and_is_tried_again() {
+    let test = "a_release_on_a_filesystem_that_became_read_only_says_so_and_is_tried_again";
+    if !there_are_loop_devices() {
+        println!("skipped: needs loop devices and mkfs.ext4");
+        return;
+    }
+    let Some(folder) = inside(test, DISK) else { return };
+    let log = Log::begin();
+    let disk = folder.join("disk");
+    let (me, other) = (client(&disk).await, client(&disk).await);
+    let guard = me.mutex("x").lock().await.unwrap();
+    assert_eq!(holders(&other).await, 1);
+    let broken = Command::new("mount").args(["-o", "remount,abort"]).arg(&disk).status().unwrap();
+    assert!(broken.success());
+    let e = guard.release().await.unwrap_err();
+    assert_eq!(e.kind(), Kind::Unavailable, "{e}");
+    assert!(e.to_string().contains("locks/q/x"), "{e}");
+    assert!(["Read-only", "Input/output"].iter().any(|why| e.to_string().contains(why)), "{e}");
+    until("the log says so", async || !log.lines().is_empty()).await;
+    // Several leases and many tries later it is still there, and there is still one line.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(holders(&other).await, 1);
+    let lines = log.lines();
+    assert!(
+        lines.len() == 1 && lines[0].starts_with("WARN") && lines[0].contains("it succeeds"),
+        "{lines:?}"
+    );
 }
