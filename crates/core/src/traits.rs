@@ -26,6 +26,9 @@ pub struct Traits {
     pub wakeup: &'static str,
     /// What failure can break which promise.
     pub breaks: &'static str,
+    /// For how long the way to it may be down without the loss of a lock, with the default lease or session. `None` if there is no way
+    /// that could be down. `docs/outages.md` has the same table, and a test cuts the way for that long.
+    pub outage: Option<Duration>,
     /// The shortest lease it can keep.
     pub shortest_lease: Duration,
     /// The longest lease it can keep.

@@ -18,6 +18,7 @@ pub static TRAITS: Traits = Traits {
     shared: true,
     wakeup: "a FIFO per session",
     breaks: "deleting or moving the folder while it is in use; a folder shared between hosts",
+    outage: None,
     shortest_lease: Duration::from_millis(10),
     longest_lease: Duration::from_secs(365 * 24 * 3600),
 };

@@ -17,6 +17,7 @@ pub static TRAITS: Traits = Traits {
     shared: true,
     wakeup: "direct call",
     breaks: "nothing survives the process, so nothing is left to break",
+    outage: None,
     shortest_lease: Duration::from_millis(10),
     longest_lease: Duration::from_secs(365 * 24 * 3600),
 };

@@ -17,6 +17,7 @@ pub static TRAITS: Traits = Traits {
     shared: true,
     wakeup: "NOTIFY on one connection per session; behind a pooler, polling of a mailbox",
     breaks: "a failover that loses a commit lets a second holder in (its token is higher); a database clock that jumps ahead ends leases early",
+    outage: Some(Duration::from_secs(12)),
     shortest_lease: Duration::from_millis(10),
     longest_lease: Duration::from_secs(365 * 24 * 3600),
 };

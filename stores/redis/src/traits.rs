@@ -23,6 +23,7 @@ pub static TRAITS: Traits = Traits {
     shared: true,
     wakeup: "push on one channel per session",
     breaks: "a failover or restart that loses a grant lets a second holder in (its token is higher); a server clock that jumps ahead ends leases early",
+    outage: Some(Duration::from_secs(12)),
     shortest_lease: Duration::from_millis(10),
     longest_lease: Duration::from_secs(365 * 24 * 3600),
 };

@@ -24,6 +24,7 @@ pub static TRAITS: Traits = Traits {
     shared: false,
     wakeup: "push on one channel per session, when a quorum has told",
     breaks: "clocks that run apart by more than 1 % let two hold at once; all nodes losing all data at once may (tokens then rest on the clients' clocks)",
+    outage: Some(Duration::from_secs(12)),
     shortest_lease: Duration::from_millis(50),
     longest_lease: LONGEST_LEASE,
 };

@@ -23,6 +23,7 @@ pub static TRAITS: Traits = Traits {
     wakeup: "a watch on the one entry that is waited for",
     breaks: "a crash is noticed at the end of the ZooKeeper session (?session=, 30 s), also by shorter leases; a leader that was \
              cut off and still answers can let a second holder in (its token is higher)",
+    outage: Some(Duration::from_secs(15)),
     shortest_lease: Duration::from_millis(100),
     longest_lease: Duration::from_secs(365 * 24 * 3600),
 };

@@ -36,10 +36,15 @@ fn text(out: &mut Out, store: &Traits) -> std::io::Result<()> {
     let leases =
         format!("{} to {}", output::duration(store.shortest_lease), output::duration(store.longest_lease));
     let urls = store.urls.join("  ");
+    let outage = store.outage.map_or_else(
+        || "there is no link to it".to_owned(),
+        |time| format!("one of {} costs no lock, by default", output::duration(time)),
+    );
     let mut promises = vec![
         ("URLs", urls.as_str()),
         ("reach", store.reach),
         ("crash of a holder", death),
+        ("outages of a link", &outage),
         ("fencing tokens", store.tokens),
         ("order", store.order),
         ("shared, permits", shared),
@@ -78,6 +83,7 @@ fn json_of(store: &Traits) -> Value {
             Death::AtOnce => "at once",
             Death::LeaseEnd => "lease end",
         },
+        "outage_ms": store.outage.map(output::millis),
         "tokens": store.tokens,
         "order": store.order,
         "shared": store.shared,

@@ -180,7 +180,7 @@ fn release_with_a_token_takes_only_that_grant() {
 fn stores_print_their_promises() {
     let house = House::new();
     let text = house.run(["stores"]).expect(0).stdout;
-    for word in ["file", "memory", "fencing tokens", "what can break it"] {
+    for word in ["file", "memory", "fencing tokens", "what can break it", "one of 12s costs no lock"] {
         assert!(text.contains(word), "{word}: {text}");
     }
     let json = house.run(["--format", "json", "stores"]).expect(0).stdout;
