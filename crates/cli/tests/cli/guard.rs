@@ -267,6 +267,28 @@ fn a_guard_that_has_to_act_says_so() {
     assert!(said[1].contains("gone"), "{done:?}");
 }
 
+/// What docs/cli.md says is not covered.
+#[test]
+fn a_command_whose_keepers_are_both_stopped_runs_on_until_one_of_them_goes_on() {
+    let house = House::new();
+    for goes_on in ["guard", "runner"] {
+        let running = family(&house, &["--lease", "2s", "--grace", "500ms"]);
+        let guard = processes::guard_of(&running).expect("a guard");
+        kill_process(guard, Signal::STOP).expect("a signal can be sent");
+        running.signal(Signal::STOP);
+        house.run(["run", "x", "--", "true"]).expect(0);
+        assert!(is_alive(&house.read("first")), "nothing could end it");
+        let one = if goes_on == "guard" { guard } else { running.pid() };
+        kill_process(one, Signal::CONT).expect("a signal can be sent");
+        until_all_are_dead(&house);
+        running.signal(Signal::CONT);
+        // It may be gone.
+        let _ = kill_process(guard, Signal::CONT);
+        running.done().expect(76);
+        MEMBERS.iter().for_each(|file| std::fs::remove_file(house.path(file)).expect("a file"));
+    }
+}
+
 /// A test can't suspend the machine. It can see that both wait by the clock that goes on meanwhile, and not by one that they look at now and
 /// then.
 #[test]
