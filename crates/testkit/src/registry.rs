@@ -7,7 +7,8 @@
 //! - **types**: what a guard's type promises is what the guard says;
 //! - **tokens**: a grant has a higher token than every earlier one that it could not have held beside;
 //! - **the store**: a belief has an entry among the holders that the store shows, in a mode that is at least as strong;
-//! - **reasons**: a loss is reported as a revocation only where one happened.
+//! - **reasons**: a loss is reported as a revocation only where one happened;
+//! - **answers of tries**: `None` is said only of a name that another claim or guard used meanwhile ([`Usage`]).
 //!
 //! A guard that is lost stays lost, so a look at one guard between two looks at another that is held both times proves that
 //! both were held at that moment: a violation is never a false alarm.
@@ -51,6 +52,11 @@ struct State {
     violations: Vec<String>,
     past: VecDeque<(String, String)>,
     grants: u64,
+    uses: HashMap<String, Uses>,
+    /// The highest limit that a semaphore may have had; that of its claims if it was never changed.
+    limits: HashMap<String, u32>,
+    /// How many tries were answered while nothing else used their names.
+    undisturbed: u64,
 }
 
 struct Belief {
@@ -88,6 +94,28 @@ struct Revocations {
     active: usize,
     /// Until when those that are over may still be unknown to a holder.
     until: Option<Instant>,
+}
+
+/// Who uses a name.
+#[derive(Debug, Default)]
+struct Uses {
+    /// How many usages are under way.
+    active: usize,
+    /// How many have begun so far.
+    begun: u64,
+    /// Whether one has ended that may have left something at the store for a while.
+    leaves_traces: bool,
+}
+
+/// One claim and what follows from it, until everything of it is certainly gone from the store: an entry of it may be the reason
+/// why a try of another one is busy. Dropping it says that something may be left for a while (a release in the background, a
+/// request of a dropped future, a lease that has ended and was not swept); [`nothing_left`](Usage::nothing_left) says the opposite.
+#[must_use = "the usage ends when it is dropped"]
+pub struct Usage {
+    registry: Registry,
+    who: String,
+    /// The names, and how many usages of each had begun if this one was alone then.
+    names: Vec<(String, Option<u64>)>,
 }
 
 /// Who holds.
@@ -145,6 +173,16 @@ impl Hold {
             Hold::Guard(_, want) => *want,
             Hold::Write(_) | Hold::Leadership(_) => Want::Exclusive,
             Hold::Multi(guard) => guard.guards()[part].want(),
+        }
+    }
+
+    /// Releases it and waits no longer than this for the store.
+    pub async fn release_within(self, time: Duration) -> Result<()> {
+        match self {
+            Hold::Guard(guard, _) => guard.release_within(time).await,
+            Hold::Write(guard) => guard.release_within(time).await,
+            Hold::Leadership(guard) => guard.resign_within(time).await,
+            Hold::Multi(guard) => guard.release_within(time).await,
         }
     }
 
@@ -256,7 +294,8 @@ impl Registry {
                 ids.push(other.id);
             }
         }
-        let together: Vec<Want> = others.iter().map(|(_, want)| *want).chain([new.want]).collect();
+        let together = others.iter().map(|(_, want)| *want).chain([new.want]);
+        let together: Vec<Want> = together.map(|want| state.by_limit(&new.name, want)).collect();
         // Held before the others were looked at, and still: so it was held at those moments.
         if fits(&together) || ids.is_empty() || !new.is_held() {
             return;
@@ -302,6 +341,37 @@ impl Registry {
         if token > highest.0 {
             *highest = this;
         }
+    }
+
+    /// A claim begins that wants all of these names.
+    pub fn usage(&self, who: &Who, names: impl IntoIterator<Item = String>) -> Usage {
+        let mut state = self.state();
+        let begin = |name: String| {
+            let uses = state.uses.entry(name.clone()).or_default();
+            let alone = uses.active == 0 && !uses.leaves_traces;
+            uses.active += 1;
+            uses.begun += 1;
+            (name, alone.then_some(uses.begun))
+        };
+        let names = names.into_iter().map(begin).collect();
+        Usage { registry: self.clone(), who: who.label.clone(), names }
+    }
+
+    /// Whether something may be left of a usage of this name that has ended.
+    pub fn has_traces(&self, name: &str) -> bool {
+        self.state().uses.get(name).is_some_and(|uses| uses.leaves_traces)
+    }
+
+    /// How many tries were answered while nothing else used their names: each had to get in.
+    pub fn undisturbed(&self) -> u64 {
+        self.state().undisturbed
+    }
+
+    /// From now on a semaphore may have this limit.
+    pub fn limit_may_be(&self, name: &str, limit: u32) {
+        let mut state = self.state();
+        let highest = state.limits.entry(name.to_owned()).or_default();
+        *highest = limit.max(*highest);
     }
 
     /// A forced release of this name begins. What is given to [`Revocation::done`] says how it ended; if it was dropped
@@ -410,6 +480,14 @@ impl State {
             .is_some_and(|these| these.active > 0 || these.until.is_some_and(|until| now < until))
     }
 
+    /// What a claim wants, by the highest limit that its semaphore may have.
+    fn by_limit(&self, name: &str, want: Want) -> Want {
+        match (want, self.limits.get(name)) {
+            (Want::Permits { n, of }, Some(limit)) => Want::Permits { n, of: of.max(*limit) },
+            (want, _) => want,
+        }
+    }
+
     fn find(&self, id: u64) -> Option<&Belief> {
         self.beliefs.iter().find(|belief| belief.id == id)
     }
@@ -423,12 +501,54 @@ impl State {
         }
         let rivals = belief.disputed.iter().filter_map(|id| self.find(*id)).filter(|rival| rival.is_held());
         let rivals: Vec<&Belief> = rivals.collect();
-        let together: Vec<Want> = rivals.iter().map(|rival| rival.want).chain([belief.want]).collect();
+        let together = rivals.iter().map(|rival| rival.want).chain([belief.want]);
+        let together: Vec<Want> = together.map(|want| self.by_limit(&belief.name, want)).collect();
         if !fits(&together) && belief.is_held() {
             let rivals: Vec<&str> = rivals.iter().map(|rival| rival.who.as_str()).collect();
             return Some((since, format!("{} and {rivals:?} all say that they hold it", belief.who)));
         }
         belief.revoked.then(|| (since, format!("{} was revoked and says that it holds it", belief.who)))
+    }
+}
+
+impl Usage {
+    /// A try, or a claim with a limit, was answered: with a guard, or with `None`, which is true only if another one had or wanted
+    /// one of the names in the meantime.
+    pub fn answered(&self, got_in: bool) {
+        let mut state = self.registry.state();
+        let undisturbed = |(name, begun): &(String, Option<u64>)| {
+            begun.is_some_and(|begun| state.uses.get(name).is_some_and(|uses| uses.begun == begun))
+        };
+        if !self.names.iter().all(undisturbed) {
+            return;
+        }
+        state.undisturbed += 1;
+        if !got_in {
+            let wrong = format!("{} was told that it is busy, and nothing else used it", self.who);
+            self.registry.violation(&mut state, &self.names[0].0, &wrong);
+        }
+    }
+
+    /// Nothing of it is left at the store, nor on its way there.
+    pub fn nothing_left(mut self) {
+        let names = std::mem::take(&mut self.names);
+        self.end(names, false);
+    }
+
+    fn end(&self, names: Vec<(String, Option<u64>)>, leaves_traces: bool) {
+        let mut state = self.registry.state();
+        for (name, _) in names {
+            let uses = state.uses.entry(name).or_default();
+            uses.active -= 1;
+            uses.leaves_traces |= leaves_traces;
+        }
+    }
+}
+
+impl Drop for Usage {
+    fn drop(&mut self) {
+        let names = std::mem::take(&mut self.names);
+        self.end(names, true);
     }
 }
 

@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_client::{Backoff, Client, Order, Owner, Part};
 use leasehold_core::{Error, Kind, Result, Token, Want};
 use tokio::time::{sleep, timeout};
 
 use super::dice::{Cut, Dice, Ended};
-use super::{NAMES, Round, SLOTS};
+use super::{BUSY, QUIET, Round, SLOTS, STRIPES, names};
 use crate::cancellation_matrix::Boxed;
-use crate::registry::{Hold, Stay, Who};
+use crate::registry::{Hold, Stay, Usage, Who};
 use crate::wait::PATIENCE;
 
-/// The limit of all semaphores.
+/// The limit of most semaphores, which may be changed to one more.
 const PERMITS: u32 = 3;
+
+/// A claim that is answered later than this may have been sent twice: one of the two requests may still be on its way.
+const QUICK: Duration = Duration::from_millis(300);
 
 /// How long a claim is waited for that may have to wait for as long as others come.
 const A_WHILE: Duration = Duration::from_secs(3);
@@ -27,6 +30,8 @@ pub struct Actor {
     dice: Dice,
     /// How often it has claimed: with the task, the number of an owner.
     count: u64,
+    /// Whether all that was done since the claim began is certainly over at the store.
+    clean: bool,
 }
 
 /// What a claim asks for.
@@ -36,9 +41,31 @@ enum Wanted {
     Read,
     Write,
     Permits(u32),
-    Multi,
+    Multi(Parts),
     Leader,
     Striped,
+    AllStripes,
+}
+
+/// What a multi-lock asks for, of the two names that it wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parts {
+    Alone,
+    Reading,
+    ReadingOne,
+    PermitsOfOne,
+}
+
+impl Wanted {
+    /// Whether it wants permits: others may say another limit.
+    fn permits(self) -> bool {
+        matches!(self, Wanted::Permits(_) | Wanted::Multi(Parts::PermitsOfOne))
+    }
+
+    /// Whether it wants more than one name.
+    fn several(self) -> bool {
+        matches!(self, Wanted::Multi(_) | Wanted::AllStripes)
+    }
 }
 
 /// How long a claim waits.
@@ -53,7 +80,11 @@ enum Patience {
 #[derive(Clone)]
 struct Claim {
     client: Client,
-    name: &'static str,
+    /// The striped lock whose stripes the names are.
+    base: String,
+    name: String,
+    /// The limit of its semaphores.
+    limit: u32,
     wanted: Wanted,
     order: Order,
     lease: Option<Duration>,
@@ -63,9 +94,12 @@ struct Claim {
 
 impl Claim {
     fn describe(&self, patience: Patience) -> String {
-        let Claim { wanted, order, lease, owner, .. } = self;
+        let Claim { name, wanted, order, lease, owner, .. } = self;
         let (order, owner) = (order.as_str(), if owner.is_some() { ", owner" } else { "" });
-        format!("{} claims {wanted:?}, {order}, lease {lease:?}{owner}, {patience:?}", self.who.label)
+        format!(
+            "{} claims {wanted:?} of {name}, {order}, lease {lease:?}{owner}, {patience:?}",
+            self.who.label
+        )
     }
 
     /// Whether it gets in at last, whatever the others do: one that barges or spins may not, and a lease that is over before
@@ -76,7 +110,7 @@ impl Claim {
 
     /// The claim as a future.
     fn ask(&self, wanted: Wanted, patience: Patience) -> Boxed<Result<Option<Hold>>> {
-        let Claim { client, name, order, lease, owner, .. } = self.clone();
+        let Claim { client, base, name, limit, order, lease, owner, .. } = self.clone();
         macro_rules! with_options {
             ($lock:expr) => {{
                 let mut lock = $lock.order(order);
@@ -101,22 +135,22 @@ impl Claim {
         Box::pin(async move {
             match wanted {
                 Wanted::Mutex => {
-                    let lock = with_options!(client.mutex(name));
+                    let lock = with_options!(client.mutex(&name));
                     let hold = |guard| Hold::Guard(guard, Want::Exclusive);
                     by_patience!(lock.lock(), lock.try_lock(), |time| lock.lock_within(time), hold)
                 }
                 Wanted::Read => {
-                    let lock = with_options!(client.rwlock(name));
+                    let lock = with_options!(client.rwlock(&name));
                     let hold = |guard| Hold::Guard(guard, Want::Shared);
                     by_patience!(lock.read(), lock.try_read(), |time| lock.read_within(time), hold)
                 }
                 Wanted::Write => {
-                    let lock = with_options!(client.rwlock(name));
+                    let lock = with_options!(client.rwlock(&name));
                     by_patience!(lock.write(), lock.try_write(), |time| lock.write_within(time), Hold::Write)
                 }
                 Wanted::Permits(n) => {
-                    let lock = with_options!(client.semaphore(name, PERMITS));
-                    let hold = |guard| Hold::Guard(guard, Want::Permits { n, of: PERMITS });
+                    let lock = with_options!(client.semaphore(&name, limit));
+                    let hold = |guard| Hold::Guard(guard, Want::Permits { n, of: limit });
                     by_patience!(
                         lock.acquire(n),
                         lock.try_acquire(n),
@@ -124,12 +158,19 @@ impl Claim {
                         hold
                     )
                 }
-                Wanted::Multi => {
-                    let lock = with_options!(client.multi([Part::mutex(NAMES[0]), Part::mutex(NAMES[1])]));
+                Wanted::Multi(parts) => {
+                    let [first, second] = names(&base);
+                    let parts = match parts {
+                        Parts::Alone => [Part::mutex(first), Part::mutex(second)],
+                        Parts::Reading => [Part::read(first), Part::read(second)],
+                        Parts::ReadingOne => [Part::read(first), Part::write(second)],
+                        Parts::PermitsOfOne => [Part::mutex(first), Part::permits(second, 1, limit)],
+                    };
+                    let lock = with_options!(client.multi(parts));
                     by_patience!(lock.lock(), lock.try_lock(), |time| lock.lock_within(time), Hold::Multi)
                 }
                 Wanted::Leader => {
-                    let lock = with_options!(client.leader(name));
+                    let lock = with_options!(client.leader(&name));
                     let hold = Hold::Leadership;
                     by_patience!(
                         lock.campaign(),
@@ -139,9 +180,27 @@ impl Claim {
                     )
                 }
                 Wanted::Striped => {
-                    let lock = with_options!(client.striped("s", 1));
+                    let lock = with_options!(client.striped(&base, STRIPES));
                     let hold = |guard| Hold::Guard(guard, Want::Exclusive);
-                    by_patience!(lock.lock("k"), lock.try_lock("k"), |time| lock.lock_within("k", time), hold)
+                    let stripe = u32::from(names(&base)[1] == name);
+                    let key =
+                        (0..u32::MAX).map(|key| key.to_string()).find(|key| lock.stripe_of(key) == stripe);
+                    let key = key.expect("each stripe has keys");
+                    by_patience!(
+                        lock.lock(&key),
+                        lock.try_lock(&key),
+                        |time| lock.lock_within(&key, time),
+                        hold
+                    )
+                }
+                Wanted::AllStripes => {
+                    let lock = with_options!(client.striped(&base, STRIPES));
+                    by_patience!(
+                        lock.lock_all(),
+                        lock.lock_all_within(Duration::ZERO),
+                        |time| lock.lock_all_within(time),
+                        Hold::Multi
+                    )
                 }
             }
         })
@@ -151,7 +210,7 @@ impl Claim {
 impl Actor {
     /// A task that makes these choices.
     pub fn new(round: Arc<Round>, task: usize, dice: Dice) -> Self {
-        Actor { round, task, dice, count: 0 }
+        Actor { round, task, dice, count: 0, clean: false }
     }
 
     /// Makes one claim, and does what follows from it.
@@ -178,13 +237,58 @@ impl Actor {
             cut => cut,
         };
         self.say(&claim, format!("{}, {cut:?}", claim.describe(patience)));
-        let ended = cut.run(claim.ask(claim.wanted, patience)).await;
-        let Some(hold) = self.got(&claim, patience, ended) else { return };
-        let stay = self.round.registry.enter(&claim.who, hold);
-        if self.dice.one_in(4) {
-            self.compare(&claim, &stay).await;
+        self.clean = true;
+        let usage = self.usage(&claim);
+        if let Some(hold) = self.ask(&claim, claim.wanted, patience, cut, &usage).await {
+            let stay = self.round.registry.enter(&claim.who, hold);
+            if self.dice.one_in(4) {
+                self.compare(&claim, &stay).await;
+            }
+            self.hold(&claim, stay).await;
         }
-        self.hold(&claim, stay).await;
+        self.end(usage);
+    }
+
+    /// The names of a claim are in use from now on.
+    fn usage(&self, claim: &Claim) -> Usage {
+        let all = names(&claim.base).into_iter();
+        let used = all.filter(|name| claim.wanted.several() || *name == claim.name);
+        self.round.registry.usage(&claim.who, used)
+    }
+
+    /// A claim is over, with all that followed from it.
+    fn end(&self, usage: Usage) {
+        if self.clean {
+            usage.nothing_left();
+        }
+    }
+
+    /// Makes a claim, or what the cut leaves of it.
+    async fn ask(
+        &mut self,
+        claim: &Claim,
+        wanted: Wanted,
+        patience: Patience,
+        cut: Cut,
+        usage: &Usage,
+    ) -> Option<Hold> {
+        let began = Instant::now();
+        let ended = cut.run(claim.ask(wanted, patience)).await;
+        if let (Ended::Done(Ok(answer)), Patience::Try | Patience::Within(_)) = (&ended, patience) {
+            usage.answered(answer.is_some());
+        }
+        // What leaves nothing behind: a guard, until it is given back, and a try that was answered soon.
+        self.clean &= began.elapsed() < QUICK
+            && match &ended {
+                Ended::Done(Ok(Some(_))) => true,
+                // One that wants several may have had some of them.
+                Ended::Done(Ok(None)) => {
+                    let tries = matches!(patience, Patience::Try | Patience::Within(Duration::ZERO));
+                    tries && !wanted.several()
+                }
+                _ => false,
+            };
+        self.got(claim, patience, ended)
     }
 
     /// What is claimed, by which client, for whom.
@@ -196,18 +300,23 @@ impl Actor {
         let wanted = match self.dice.below(if traits.shared { 13 } else { 6 }) {
             0 | 1 => Wanted::Mutex,
             2 => Wanted::Write,
-            3 => Wanted::Multi,
+            3 if traits.shared => Wanted::Multi(match self.dice.below(5) {
+                0 | 1 => Parts::Alone,
+                2 => Parts::Reading,
+                3 => Parts::ReadingOne,
+                _ => Parts::PermitsOfOne,
+            }),
+            3 => Wanted::Multi(Parts::Alone),
             4 => Wanted::Leader,
+            5 if self.dice.one_in(3) => Wanted::AllStripes,
             5 => Wanted::Striped,
             6 | 7 => Wanted::Write,
             8..=10 => Wanted::Read,
             n => Wanted::Permits(1 + (n as u32 % 2)),
         };
-        let name = match wanted {
-            Wanted::Multi => NAMES[0],
-            Wanted::Striped => NAMES[1],
-            _ => NAMES[self.dice.below(NAMES.len() as u64) as usize],
-        };
+        let base = if self.dice.one_in(3) { self.quiet() } else { BUSY.to_owned() };
+        let name = names(&base)[self.dice.below(u64::from(STRIPES)) as usize].clone();
+        let limit = PERMITS + u32::from(self.dice.one_in(8));
         let spin = Backoff { first: Duration::from_millis(1), most: Duration::from_millis(8) };
         let order = match self.dice.below(6) {
             0 => Order::Barge,
@@ -224,15 +333,28 @@ impl Actor {
         let owner = self.dice.one_in(3).then(Owner::new);
         let label = format!("task {} claim {} of client {slot}", self.task, self.count);
         let who = Who { label, session: client.session(), owner: owner.as_ref().map(|_| number) };
-        Claim { client, name, wanted, order, lease, owner, who }
+        Claim { client, base, name, limit, wanted, order, lease, owner, who }
+    }
+
+    /// Names that few tasks use at a time. If something may be left of the last usage, there are new ones, as a rule.
+    fn quiet(&mut self) -> String {
+        let pair = self.dice.below(QUIET as u64) as usize;
+        let count = &self.round.quiet[pair];
+        let base = |count| format!("quiet {pair}.{count}");
+        let now = base(count.load(Ordering::Relaxed));
+        let traces = names(&now).iter().any(|name| self.round.registry.has_traces(name));
+        if !traces || self.dice.one_in(3) {
+            return now;
+        }
+        base(count.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     fn say(&self, claim: &Claim, what: impl std::fmt::Display) {
-        self.round.registry.say(claim.name, what);
+        self.round.registry.say(&claim.name, what);
     }
 
     fn wrong(&self, claim: &Claim, what: impl std::fmt::Display) {
-        self.round.registry.wrong(claim.name, format!("{}: {what}", claim.who.label));
+        self.round.registry.wrong(&claim.name, format!("{}: {what}", claim.who.label));
     }
 
     /// What came of a claim.
@@ -258,7 +380,9 @@ impl Actor {
             // Closed by another task; or the owner asked for what it has.
             Kind::Refused => {}
             // A lease that ended while the other parts of a multi-lock were waited for.
-            Kind::Lost if claim.wanted == Wanted::Multi => {}
+            Kind::Lost if claim.wanted.several() => {}
+            // Others say another limit.
+            Kind::Mismatch if claim.wanted.permits() => {}
             _ => self.wrong(claim, format!("an error: {error}")),
         }
     }
@@ -311,7 +435,7 @@ impl Actor {
         let client = self.round.client(self.dice.below(SLOTS as u64) as usize);
         let wanted = match self.dice.below(3) {
             0 if client.traits().shared => Wanted::Read,
-            1 => Wanted::Multi,
+            1 => Wanted::Multi(Parts::Alone),
             _ => Wanted::Mutex,
         };
         let label = format!("{} trying", claim.who.label);
@@ -319,20 +443,21 @@ impl Actor {
         let beside = Claim { client, wanted, owner: None, lease: None, who, ..claim.clone() };
         let patience = if self.dice.one_in(2) { Patience::Try } else { Patience::Within(Duration::ZERO) };
         self.say(&beside, beside.describe(patience));
-        let ended = Cut::Never.run(beside.ask(wanted, patience)).await;
-        if let Some(hold) = self.got(&beside, patience, ended) {
+        let usage = self.usage(&beside);
+        if let Some(hold) = self.ask(&beside, wanted, patience, Cut::Never, &usage).await {
             let stay = self.round.registry.enter(&beside.who, hold);
             self.leave(&beside, stay).await;
         }
+        self.end(usage);
     }
 
     /// Another client asks for the lock back.
     async fn request(&mut self, claim: &Claim) {
         let client = self.round.client(self.dice.below(SLOTS as u64) as usize);
-        let name = claim.name;
+        let name = claim.name.clone();
         self.say(claim, format!("{} asks for a release", claim.who.label));
         let request: Boxed<Result<()>> =
-            Box::pin(async move { client.request_release(name, None).await.map(|_| ()) });
+            Box::pin(async move { client.request_release(&name, None).await.map(|_| ()) });
         if let Some(Err(error)) = self.dice.cut().run(request).await.output() {
             self.failed(claim, &error);
         }
@@ -340,8 +465,8 @@ impl Actor {
 
     /// Whoever holds a lock loses it.
     async fn revoke_any(&mut self) {
-        let name = NAMES[self.dice.below(NAMES.len() as u64) as usize];
-        self.revoke(name.to_owned(), None).await;
+        let name = names(BUSY)[self.dice.below(u64::from(STRIPES)) as usize].clone();
+        self.revoke(name, None).await;
     }
 
     /// A client takes a lock away.
@@ -377,8 +502,10 @@ impl Actor {
         let cut = self.dice.cut();
         // It may wait if the hold ended meanwhile, but then not for ever.
         let patience = Patience::Within(Duration::from_millis(20));
-        let ended = cut.run(claim.ask(wanted, patience)).await;
-        let Some(hold) = self.got(claim, patience, ended) else { return Some(stay) };
+        let usage = self.usage(claim);
+        let Some(hold) = self.ask(claim, wanted, patience, cut, &usage).await else { return Some(stay) };
+        // What is left of it is the outer claim's as well.
+        usage.nothing_left();
         let inner = self.round.registry.enter(&claim.who, hold);
         let (first, second) = if self.dice.one_in(2) { (inner, stay) } else { (stay, inner) };
         self.leave(claim, first).await;
@@ -392,6 +519,8 @@ impl Actor {
         }
         let Hold::Write(writer) = stay.leave().await else { return None };
         self.say(claim, format!("{} downgrades", claim.who.label));
+        // Its request may go on in the background, as may a claim beside it.
+        self.clean = false;
         let again = (claim.owner.is_some() && self.dice.one_in(2))
             .then(|| claim.ask(Wanted::Write, Patience::Within(Duration::from_millis(5))));
         let both: Boxed<(Hold, Option<Hold>)> = Box::pin(async move {
@@ -429,11 +558,12 @@ impl Actor {
 
     /// Everything that only looks.
     async fn look(&mut self, claim: &Claim) {
-        let (client, name, which) = (claim.client.clone(), claim.name, self.dice.below(6));
+        let (client, name, which) = (claim.client.clone(), claim.name.clone(), self.dice.below(7));
+        let (limit, registry) = (claim.limit, self.round.registry.clone());
         let look: Boxed<Result<()>> = Box::pin(async move {
             let moment = Duration::from_millis(1);
             match which {
-                0 => drop(client.inspect(name).await?),
+                0 => drop(client.inspect(&name).await?),
                 1 => {
                     let mut list = client.list("");
                     while let Some(found) = list.next().await {
@@ -441,10 +571,14 @@ impl Actor {
                     }
                 }
                 2 => drop(timeout(moment, client.watch("").await?.next()).await),
-                3 => drop(client.leader(name).current().await?),
-                4 => drop(timeout(moment, client.leader(name).observe().await?.next()).await),
-                // Every handle has this limit: nothing changes.
-                _ if client.traits().shared => client.semaphore(name, PERMITS).set_limit(PERMITS).await?,
+                3 => drop(client.leader(&name).current().await?),
+                4 => drop(timeout(moment, client.leader(&name).observe().await?.next()).await),
+                _ if client.traits().shared => {
+                    registry.limit_may_be(&name, limit);
+                    let set = client.semaphore(&name, PERMITS).set_limit(limit).await;
+                    // Lowered below what another one waits for; or the client is closed.
+                    set.or_else(|error| if error.kind() == Kind::Refused { Ok(()) } else { Err(error) })?;
+                }
                 _ => {}
             }
             Ok(())
@@ -473,17 +607,33 @@ impl Actor {
 
     /// Gives a lock back in some way.
     async fn leave(&mut self, claim: &Claim, stay: Stay) {
+        let was_held = stay.is_held();
         let hold = stay.leave().await;
-        if self.dice.one_in(3) {
+        if self.dice.one_in(4) {
+            self.clean = false;
             return drop(hold);
         }
-        let released = self.dice.cut().run(Box::pin(hold.release())).await;
+        let limit = match self.dice.below(6) {
+            0 => Some(self.dice.micros(2000)),
+            1 => Some(PATIENCE),
+            _ => None,
+        };
+        let release: Boxed<Result<()>> = match limit {
+            None => Box::pin(hold.release()),
+            Some(limit) => Box::pin(hold.release_within(limit)),
+        };
+        let cut = if self.dice.one_in(2) { Cut::Never } else { self.dice.cut() };
+        let released = cut.run(release).await;
+        self.clean &= was_held && matches!(released, Ended::Done(Ok(())));
         if let Ended::Hangs = released {
             self.wrong(claim, "a release does not answer");
         }
         if let Some(result) = released.output() {
             self.round.registry.released(&claim.who.label, &result);
             match result {
+                // Less than a trip to the store may take.
+                Err(error)
+                    if error.kind() == Kind::Unavailable && limit.is_some_and(|time| time < PATIENCE) => {}
                 Err(error) if error.kind() != Kind::Lost => self.failed(claim, &error),
                 _ => {}
             }
@@ -495,8 +645,8 @@ impl Actor {
         let slot = self.dice.below(SLOTS as u64) as usize;
         let client = self.round.client(slot);
         let (session, closing) = (client.session(), client.clone());
-        for name in NAMES {
-            self.round.registry.say(name, format!("task {} closes client {slot}", self.task));
+        for name in names(BUSY) {
+            self.round.registry.say(&name, format!("task {} closes client {slot}", self.task));
         }
         let closed = self.dice.cut().run(Box::pin(async move { closing.close().await })).await;
         match closed {

@@ -2,8 +2,12 @@
 //! out, or run to its end; leases that end, requests and forced releases, re-entry, downgrades, clients that are closed and
 //! opened again.
 //!
-//! The [`Registry`] checks each grant: exclusion by mode, tokens, agreement with the store, reasons. Besides, every try answers,
-//! every claim that waits gets in, and nothing is left in the end while the clients live.
+//! The [`Registry`] checks each grant: exclusion by mode, tokens, agreement with the store, reasons; and each `None`: a try is busy
+//! only because of another claim. Besides, every try answers, every claim that waits gets in, and nothing is left in the end while
+//! the clients live.
+//!
+//! Most claims want the same two names. The others go to *quiet* names, which are used by one task at a time, mostly: a try of a
+//! name that nothing else uses has to get in.
 //!
 //! A run is a number of rounds, each with clients of its own and a seed that decides what every task does (not how the tasks
 //! interleave). A failure prints the seed of its round:
@@ -75,8 +79,19 @@ const LEFT: Duration = Duration::from_secs(45);
 /// How many violations are shown.
 const SHOWN: usize = 5;
 
-/// The names. The last one is also the only stripe of a striped lock.
-const NAMES: [&str; 2] = ["a", "s[0/1]"];
+/// What most claims want: the two stripes of a striped lock, also by their names.
+const BUSY: &str = "busy";
+
+/// How many stripes each striped lock has, and how many names that makes.
+const STRIPES: u32 = 2;
+
+/// How many pairs of names there are that few tasks use at a time.
+const QUIET: usize = 12;
+
+/// The names of a striped lock.
+fn names(base: &str) -> [String; STRIPES as usize] {
+    std::array::from_fn(|stripe| format!("{base}[{stripe}/{STRIPES}]"))
+}
 
 /// What all tasks of a round share.
 pub struct Round {
@@ -89,6 +104,8 @@ pub struct Round {
     /// Whether locks are taken away by force in this round. If not, exclusion holds at every moment.
     revokes: bool,
     claims: AtomicU64,
+    /// How often each quiet pair of names got new names, because something may have been left of the old ones.
+    quiet: [AtomicU64; QUIET],
     /// What failed because the store could not be reached, though it is well: a machine that stands still.
     unavailable: Mutex<Vec<String>>,
 }
@@ -150,6 +167,7 @@ struct Sum {
     rounds: u64,
     claims: u64,
     grants: u64,
+    undisturbed: u64,
     unavailable: usize,
     /// The first of them.
     error: Option<String>,
@@ -158,13 +176,15 @@ struct Sum {
 impl Sum {
     fn new(seed: u64) -> Self {
         let now = Instant::now();
-        Sum { seed, start: now, told: now, rounds: 0, claims: 0, grants: 0, unavailable: 0, error: None }
+        let (rounds, claims, grants, undisturbed) = (0, 0, 0, 0);
+        Sum { seed, start: now, told: now, rounds, claims, grants, undisturbed, unavailable: 0, error: None }
     }
 
     fn add(&mut self, round: &Round) {
         self.rounds += 1;
         self.claims += round.claims.load(Ordering::Relaxed);
         self.grants += round.registry.grants();
+        self.undisturbed += round.registry.undisturbed();
         let unavailable = lock(&round.unavailable);
         self.unavailable += unavailable.len();
         self.error = self.error.take().or_else(|| unavailable.first().cloned());
@@ -176,11 +196,11 @@ impl Sum {
 
     #[allow(clippy::print_stdout)] // Seen with --nocapture.
     fn report(&self, when: &str) {
-        let Sum { seed, rounds, claims, grants, unavailable, .. } = self;
+        let Sum { seed, rounds, claims, grants, undisturbed, unavailable, .. } = self;
         let took = self.start.elapsed().as_secs_f64();
         println!(
-            "fuzz, {when}: {claims} claims, {grants} grants, {rounds} rounds from seed {seed}, {took:.0} s; {unavailable} \
-             errors{}{}",
+            "fuzz, {when}: {claims} claims, {grants} grants, {undisturbed} tries that had to get in, {rounds} rounds from seed \
+             {seed}, {took:.0} s; {unavailable} errors{}{}",
             if self.error.is_some() { ", the first: " } else { "" },
             self.error.as_deref().unwrap_or_default()
         );
@@ -202,6 +222,7 @@ impl Round {
             registry: Registry::new(TOLD_WITHIN),
             revokes: seed.is_multiple_of(2),
             claims: AtomicU64::new(0),
+            quiet: Default::default(),
             unavailable: Mutex::default(),
         })
     }
@@ -255,14 +276,14 @@ impl Round {
     async fn nothing_is_left(&self) {
         let began = Instant::now();
         for slot in 0..SLOTS {
-            for name in NAMES {
-                let mutex = self.client(slot).mutex(name);
+            for name in names(BUSY) {
+                let mutex = self.client(slot).mutex(&name);
                 match timeout(LEFT, mutex.lock()).await {
                     Ok(Ok(guard)) => drop(guard),
                     other => {
                         let left = self.left().await.join("\n");
                         let wrong = format!("client {slot} can't have it: {other:?}; the store shows {left}");
-                        return self.registry.wrong(name, wrong);
+                        return self.registry.wrong(&name, wrong);
                     }
                 }
             }
