@@ -412,13 +412,14 @@ impl Attempt<'_> {
     async fn nothing_is_left(&self) {
         let (cell, deadline) = (self.cell, Instant::now() + self.cell.limit);
         for name in [cell.name.clone(), cell.second()] {
+            let mut pauses = pauses();
             loop {
                 match cell.observer.inspect(&name).await {
                     Ok(shown) if shown.holders.is_empty() && shown.waiters.is_empty() => break,
                     shown if Instant::now() > deadline => {
                         return cell.registry.wrong(&cell.name, format!("something is left: {shown:#?}"));
                     }
-                    _ => sleep(Duration::from_millis(1)).await,
+                    _ => sleep(pauses()).await,
                 }
             }
         }
@@ -427,7 +428,7 @@ impl Attempt<'_> {
     async fn can_be_taken_again(&self) {
         let cell = self.cell;
         for client in [&cell.actor, &cell.other] {
-            let began = Instant::now();
+            let (began, mut pauses) = (Instant::now(), pauses());
             loop {
                 match timeout(cell.limit, client.mutex(&cell.name).try_lock()).await {
                     Ok(Ok(Some(guard))) => {
@@ -441,7 +442,7 @@ impl Attempt<'_> {
                     Ok(Err(error)) if cell.closes && error.kind() == Kind::Refused => {}
                     // A request of a claim that was dropped may arrive late, and is taken back then.
                     Ok(Ok(None)) if began.elapsed() < cell.limit => {
-                        sleep(Duration::from_millis(1)).await;
+                        sleep(pauses()).await;
                         continue;
                     }
                     // The actor's patience is short in cells with faults, and the machine may have stood still for longer.
@@ -453,6 +454,16 @@ impl Attempt<'_> {
                 break;
             }
         }
+    }
+}
+
+/// How long to wait between two looks, longer each time: thousands of cells wait at the same time.
+fn pauses() -> impl FnMut() -> Duration {
+    let mut next = Duration::from_millis(1);
+    move || {
+        let pause = next;
+        next = (next * 2).min(Duration::from_millis(100));
+        pause
     }
 }
 

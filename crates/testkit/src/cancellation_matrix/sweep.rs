@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold_core::Want;
 
 use super::company::{FOREIGN_READER, FOREIGN_WRITER, LOCAL_READER, LOCAL_WRITER, Member, Side};
@@ -98,38 +99,84 @@ pub fn situations(operation: &Operation, shared: bool, which: Situations) -> Vec
 /// Runs one cell on a lock that nothing else uses, and tells what was wrong in it.
 pub type RunCell<'a> = &'a (dyn Fn(Injury) -> Boxed<(Ran, Vec<String>)> + Send + Sync);
 
-/// Drops the operation at every step of one situation, and fails every store call (if there are faults), and both. Ends with
-/// the first cell that is wrong.
+/// Drops the operation at every step of one situation, and fails every store call (if there are faults), and both. Cells with a
+/// fault wait for most of their time, so they are run at the same time. A loop ends with its first cell that is wrong.
 pub async fn sweep(operation: &Operation, situation: &Situation, extent: Extent, run: RunCell<'_>) -> Tally {
-    let mut tally = Tally { situations: 1, ..Tally::default() };
-    tally.operations.insert(operation.to_string());
-    let uncut = [None].into_iter();
-    let cuts = || (0..).map(Some);
-    for cut in cuts() {
-        let injury = Injury { cut, fault: None };
-        let ran = tally.count(operation, situation, injury, run(injury).await);
-        if !ran.cut || !tally.wrong.is_empty() {
-            break;
-        }
+    let sweep = Sweep { operation, situation, run };
+    let mut tally = sweep.cuts(None, 0, 1).await;
+    tally.situations = 1;
+    if !tally.wrong.is_empty() {
+        return tally;
     }
     let hangs = |fault: &&Fault| matches!(fault, Fault::Hang | Fault::HangAfter);
-    for fault in extent.faults.iter().filter(|fault| !(operation.opens && hangs(fault))) {
-        'calls: for n in 1.. {
-            let fault = Some((n, *fault));
-            for cut in uncut.clone().chain(cuts().skip(1).take_while(|_| extent.both)) {
-                let injury = Injury { cut, fault };
-                let ran = tally.count(operation, situation, injury, run(injury).await);
-                if !tally.wrong.is_empty() {
+    let faults = extent.faults.iter().filter(|fault| !(operation.opens && hangs(fault)));
+    let faults = faults.map(|fault| sweep.calls(*fault, extent.both));
+    join_all(faults).await.into_iter().for_each(|more| tally.add(more));
+    tally
+}
+
+/// How many calls of an operation are failed at the same time, each in a cell of its own. Few operations make more.
+const CALLS_AT_ONCE: usize = 6;
+
+/// One operation in one situation.
+#[derive(Clone, Copy)]
+struct Sweep<'a> {
+    operation: &'a Operation,
+    situation: &'a Situation,
+    run: RunCell<'a>,
+}
+
+impl Sweep<'_> {
+    fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        tally.operations.insert(self.operation.to_string());
+        tally
+    }
+
+    /// Drops the operation at every step from this one on, so many cells at a time.
+    async fn cuts(self, fault: Option<(usize, Fault)>, first: usize, at_once: usize) -> Tally {
+        let mut tally = self.tally();
+        for begin in (first..).step_by(at_once) {
+            let injuries = (begin..begin + at_once).map(|step| Injury { cut: Some(step), fault });
+            let ran = join_all(injuries.map(async |injury| (injury, (self.run)(injury).await))).await;
+            for (injury, ran) in ran {
+                let ran = tally.count(self.operation, self.situation, injury, ran);
+                if !ran.cut || !tally.wrong.is_empty() {
                     return tally;
-                }
-                if cut.is_none() && !ran.failed {
-                    break 'calls;
-                }
-                if cut.is_some() && !ran.cut {
-                    break;
                 }
             }
         }
+        tally
     }
-    tally
+
+    /// Fails every store call in this way, and drops the operation at every step around it if `both` is set.
+    async fn calls(self, fault: Fault, both: bool) -> Tally {
+        let mut tally = self.tally();
+        for begin in (1..).step_by(CALLS_AT_ONCE) {
+            let calls = (begin..begin + CALLS_AT_ONCE).map(|n| self.call((n, fault), both));
+            for (injury, ran, cuts) in join_all(calls).await {
+                let ran = tally.count(self.operation, self.situation, injury, ran);
+                // It has no such call.
+                if !ran.failed {
+                    return tally;
+                }
+                tally.add(cuts);
+                if !tally.wrong.is_empty() {
+                    return tally;
+                }
+            }
+        }
+        tally
+    }
+
+    async fn call(self, fault: (usize, Fault), both: bool) -> (Injury, (Ran, Vec<String>), Tally) {
+        let injury = Injury { cut: None, fault: Some(fault) };
+        let (ran, wrong) = (self.run)(injury).await;
+        let cuts = match both && ran.failed && wrong.is_empty() {
+            // The others act in two steps of their own, and the last one comes too late. A few more, where it was quicker than usual.
+            true => self.cuts(Some(fault), 1, ran.polls + 4).await,
+            false => Tally::default(),
+        };
+        (injury, (ran, wrong), cuts)
+    }
 }

@@ -17,8 +17,8 @@ use leasehold_testkit::registry::Registry;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// How many situations are driven at a time: most of the time they wait.
-const AT_ONCE: usize = 400;
+/// How many cells are driven at a time: most of the time they wait.
+const AT_ONCE: usize = 2000;
 
 /// How long anything may take that should happen soon: longer than the time between two renewals, which make good a call that
 /// hangs for ever, and shorter than a lease, which would end what was left behind.
@@ -98,31 +98,25 @@ async fn try_cell(
     Some((ran, cell.registry.violations()))
 }
 
-/// Drives all operations that `pick` takes.
-fn drive(local: Local, extent: Extent, pick: impl Fn(&Operation) -> bool) -> Tally {
+/// A part of the matrix: on which client, how much of it, and which operations.
+type Part = (Local, Extent, fn(&Operation) -> bool);
+
+/// Drives some parts of the matrix, all at the same time.
+fn drive(parts: impl IntoIterator<Item = Part>) -> Tally {
     let only = std::env::var("LEASEHOLD_MATRIX").unwrap_or_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let at_once = Arc::new(Semaphore::new(AT_ONCE));
         let (mut running, mut tally) = (JoinSet::new(), Tally::default());
-        for operation in operations::all() {
-            if !pick(&operation) || !operation.to_string().contains(&only) {
-                continue;
-            }
-            let operation = Arc::new(operation);
-            for situation in situations(&operation, true, extent.situations) {
-                let permit = at_once.clone().acquire_owned().await.expect("a permit");
-                let operation = operation.clone();
-                running.spawn(async move {
-                    let _permit = permit;
-                    let run = |injury| -> Boxed<(Ran, Vec<String>)> {
-                        Box::pin(cell(local, operation.clone(), situation.clone(), injury))
-                    };
-                    sweep(&operation, &situation, extent, &run).await
-                });
-            }
-            while let Some(done) = running.try_join_next() {
-                tally.add(done.expect("a task"));
+        for (local, extent, pick) in parts {
+            for operation in operations::all() {
+                if !pick(&operation) || !operation.to_string().contains(&only) {
+                    continue;
+                }
+                let operation = Arc::new(operation);
+                for situation in situations(&operation, true, extent.situations) {
+                    running.spawn(sweep_on(local, extent, operation.clone(), situation, at_once.clone()));
+                }
             }
         }
         while let Some(done) = running.join_next().await {
@@ -132,27 +126,51 @@ fn drive(local: Local, extent: Extent, pick: impl Fn(&Operation) -> bool) -> Tal
     })
 }
 
+async fn sweep_on(
+    local: Local,
+    extent: Extent,
+    operation: Arc<Operation>,
+    situation: Situation,
+    at_once: Arc<Semaphore>,
+) -> Tally {
+    let run = |injury| -> Boxed<(Ran, Vec<String>)> {
+        let (cell, at_once) = (cell(local, operation.clone(), situation.clone(), injury), at_once.clone());
+        // In a task of its own: the cells of one situation run on all threads.
+        let limited = tokio::spawn(async move {
+            let _permit = at_once.acquire_owned().await.expect("a permit");
+            cell.await
+        });
+        Box::pin(async move { limited.await.expect("a cell that does not panic") })
+    };
+    sweep(&operation, &situation, extent, &run).await
+}
+
 /// Every way to be dropped, and none to fail.
 const CUTS: Extent = Extent { situations: Situations::Some, faults: &[], both: false };
+
+const USUAL: fn(&Operation) -> bool = |operation| !operation.brief;
+const ANY: fn(&Operation) -> bool = |_| true;
+const BRIEF: fn(&Operation) -> bool = |operation| operation.brief;
 
 #[test]
 fn what_is_believed_and_what_the_store_holds_agree_after_every_cut() {
     let all = Extent { situations: Situations::All, ..CUTS };
-    let mut tally = drive(Local::Usual, all, |operation| !operation.brief);
-    tally.add(drive(Local::Usual, CUTS, |operation| operation.brief));
     // What goes the way of another operation does so on every client.
-    tally.add(drive(Local::Tight, CUTS, |operation| !operation.brief));
-    tally.add(drive(Local::Off, CUTS, |operation| !operation.brief));
-    tally.report("cuts");
+    let parts = [
+        (Local::Usual, all, USUAL),
+        (Local::Usual, CUTS, BRIEF),
+        (Local::Tight, CUTS, USUAL),
+        (Local::Off, CUTS, USUAL),
+    ];
+    drive(parts).report("cuts");
 }
 
 #[test]
 fn what_is_believed_and_what_the_store_holds_agree_after_every_fault() {
     let faults = Extent { faults: &FAULTS[..4], ..CUTS };
-    let mut tally = drive(Local::Usual, Extent { both: true, ..faults }, |operation| !operation.brief);
     let one = Extent { situations: Situations::One, ..faults };
-    tally.add(drive(Local::Usual, one, |operation| operation.brief));
-    tally.report("faults");
+    let parts = [(Local::Usual, Extent { both: true, ..faults }, USUAL), (Local::Usual, one, BRIEF)];
+    drive(parts).report("faults");
 }
 
 /// Everything with everything.
@@ -160,9 +178,6 @@ fn what_is_believed_and_what_the_store_holds_agree_after_every_fault() {
 #[ignore = "takes long: cargo xtask fuzz matrix"]
 fn the_whole_matrix() {
     let whole = Extent { situations: Situations::All, faults: &FAULTS, both: true };
-    let mut tally = Tally::default();
-    for local in [Local::Usual, Local::Tight, Local::Off] {
-        tally.add(drive(local, whole, |_| true));
-    }
-    tally.report("the whole matrix");
+    let parts = [Local::Usual, Local::Tight, Local::Off].map(|local| (local, whole, ANY));
+    drive(parts).report("the whole matrix");
 }
