@@ -113,6 +113,7 @@ struct Plan {
     /// How many calls of any sort come before the one that fails.
     nth: Option<(usize, Fault)>,
     stepwise: Option<usize>,
+    here: bool,
     lost_notes: usize,
     odds: Option<(Odds, u64)>,
     calls: HashMap<Op, usize>,
@@ -165,6 +166,12 @@ impl Faulty {
     /// overtake it.
     pub fn stepwise(&self, join: usize) {
         self.faults.plan().stepwise = Some(join);
+    }
+
+    /// From now on the store has connections of the caller's runtime as well ([`Session::join_here`], [`Session::leave_here`]). Their
+    /// calls count and fail like all others.
+    pub fn here(&self) {
+        self.faults.plan().here = true;
     }
 
     /// The next `count` notes never arrive.
@@ -428,6 +435,16 @@ impl FaultySession {
 impl Session for FaultySession {
     fn join(self: Arc<Self>, ask: Ask) -> Pending<Joined> {
         self.call(Op::Join, |s| s.join(ask))
+    }
+
+    fn join_here(&self, ask: &Ask) -> Option<Pending<Joined>> {
+        let (here, ask) = (self.faults.plan().here, ask.clone());
+        here.then(|| self.call(Op::Join, |s| s.join(ask)))
+    }
+
+    fn leave_here(&self, leave: &Leave) -> Option<Pending<Left>> {
+        let (here, leave) = (self.faults.plan().here, leave.clone());
+        here.then(|| self.call(Op::Leave, move |s| s.leave(leave)))
     }
 
     fn renew(self: Arc<Self>, batch: Vec<Renewal>) -> Pending<Vec<Result<Renewed>>> {

@@ -31,17 +31,19 @@ const TOLD_WITHIN: Duration = Duration::from_secs(3);
 const TIGHT: Budget = Budget { handovers: 1, time: Duration::from_secs(3600) };
 
 /// How the actor queues locally.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Local {
     Usual,
     Tight,
     Off,
+    /// As usual, on a store with connections of the caller's runtime.
+    Here,
 }
 
 impl Local {
     fn builder(self) -> ClientBuilder {
         match self {
-            Local::Usual => Client::builder(),
+            Local::Usual | Local::Here => Client::builder(),
             Local::Tight => Client::builder().local_queue(TIGHT),
             Local::Off => Client::builder().local_queue(Budget::off()),
         }
@@ -71,6 +73,9 @@ async fn try_cell(
     let faulty = Faulty::new(memory.clone());
     let open =
         async |builder: ClientBuilder, store: Arc<dyn Store>| builder.open(store).await.expect("a client");
+    if local == Local::Here {
+        faulty.here();
+    }
     let closes = operation.shape == Shape::Close;
     // A client that says goodbye may overtake its own claims.
     faulty.stepwise(if closes { 8 } else { 1 });
@@ -150,6 +155,11 @@ const CUTS: Extent = Extent { situations: Situations::Some, faults: &[], both: f
 
 const USUAL: fn(&Operation) -> bool = |operation| !operation.brief;
 const ANY: fn(&Operation) -> bool = |_| true;
+/// Claims, releases and what else holds a lock: a caller's connection carries their requests, where a store has one.
+const SENT_BY_THE_CALLER: fn(&Operation) -> bool = |operation| {
+    let claims = matches!(operation.shape, Shape::Claim | Shape::Try | Shape::Close);
+    !operation.brief && (claims || matches!(operation.shape, Shape::Holder | Shape::HolderForEver))
+};
 const BRIEF: fn(&Operation) -> bool = |operation| operation.brief;
 
 #[test]
@@ -161,6 +171,7 @@ fn what_is_believed_and_what_the_store_holds_agree_after_every_cut() {
         (Local::Usual, CUTS, BRIEF),
         (Local::Tight, CUTS, USUAL),
         (Local::Off, CUTS, USUAL),
+        (Local::Here, CUTS, SENT_BY_THE_CALLER),
     ];
     drive(parts).report("cuts");
 }
@@ -169,7 +180,11 @@ fn what_is_believed_and_what_the_store_holds_agree_after_every_cut() {
 fn what_is_believed_and_what_the_store_holds_agree_after_every_fault() {
     let faults = Extent { faults: &FAULTS[..4], ..CUTS };
     let one = Extent { situations: Situations::One, ..faults };
-    let parts = [(Local::Usual, Extent { both: true, ..faults }, USUAL), (Local::Usual, one, BRIEF)];
+    let parts = [
+        (Local::Usual, Extent { both: true, ..faults }, USUAL),
+        (Local::Usual, one, BRIEF),
+        (Local::Here, Extent { both: true, ..one }, SENT_BY_THE_CALLER),
+    ];
     drive(parts).report("faults");
 }
 
@@ -178,6 +193,6 @@ fn what_is_believed_and_what_the_store_holds_agree_after_every_fault() {
 #[ignore = "takes long: cargo xtask fuzz matrix"]
 fn the_whole_matrix() {
     let whole = Extent { situations: Situations::All, faults: &FAULTS, both: true };
-    let parts = [Local::Usual, Local::Tight, Local::Off].map(|local| (local, whole, ANY));
+    let parts = [Local::Usual, Local::Tight, Local::Off, Local::Here].map(|local| (local, whole, ANY));
     drive(parts).report("the whole matrix");
 }
