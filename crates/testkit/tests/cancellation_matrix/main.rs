@@ -160,6 +160,7 @@ const SENT_BY_THE_CALLER: fn(&Operation) -> bool = |operation| {
     let claims = matches!(operation.shape, Shape::Claim | Shape::Try | Shape::Close);
     !operation.brief && (claims || matches!(operation.shape, Shape::Holder | Shape::HolderForEver))
 };
+const DOWNGRADES: fn(&Operation) -> bool = |operation| operation.api == "WriteGuard::downgrade";
 const BRIEF: fn(&Operation) -> bool = |operation| operation.brief;
 
 #[test]
@@ -184,6 +185,8 @@ fn what_is_believed_and_what_the_store_holds_agree_after_every_fault() {
         (Local::Usual, Extent { both: true, ..faults }, USUAL),
         (Local::Usual, one, BRIEF),
         (Local::Here, Extent { both: true, ..one }, SENT_BY_THE_CALLER),
+        // Made shared, and never answered: the client must not take the writer for one.
+        (Local::Usual, Extent { faults: &FAULTS[4..5], both: true, ..CUTS }, DOWNGRADES),
     ];
     drive(parts).report("faults");
 }
