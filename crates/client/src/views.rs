@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
+use leasehold_background::Background;
 use leasehold_core::store::Pending;
 use leasehold_core::view::{Event, Events, Snapshot};
 use leasehold_core::{Name, Result};
@@ -78,7 +79,9 @@ impl Stream for Listing {
 
 /// What happens to locks. A [`Stream`]; [`next`](Watch::next) serves those who have no stream combinators at hand.
 pub struct Watch {
-    events: Events,
+    /// `None` once it has ended.
+    events: Option<Events>,
+    background: Background,
     namespace: usize,
     closed: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
@@ -86,13 +89,21 @@ pub struct Watch {
 impl Watch {
     pub(crate) fn new(events: Events, client: &Client) -> Self {
         let closed: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(client.engine.closed());
-        Watch { events, namespace: client.engine.about.namespace.len(), closed: Some(closed) }
+        let (namespace, background) = (client.engine.about.namespace.len(), client.engine.background);
+        Watch { events: Some(events), background, namespace, closed: Some(closed) }
     }
 
     /// The next event. An error tells that events were missed; the stream goes on after it. `None` when the client is
-    /// [closed](Client::close).
+    /// [closed](Client::close), and in a forked child.
     pub async fn next(&mut self) -> Option<Result<Event>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+}
+
+impl Watch {
+    /// This is a forked child: the events are the parent's, and what they touch may be locked for ever.
+    fn forget(&mut self) {
+        std::mem::forget((self.events.take(), self.closed.take()));
     }
 }
 
@@ -100,6 +111,9 @@ impl Stream for Watch {
     type Item = Result<Event>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if !self.background.is_alive() {
+            self.forget();
+        }
         let is_open = self.closed.as_mut().is_some_and(|closed| closed.as_mut().poll(cx).is_pending());
         if !is_open {
             self.closed = None;
@@ -107,6 +121,15 @@ impl Stream for Watch {
         }
         let namespace = self.namespace;
         let strip = |event: Event| Event { name: stripped(&event.name, namespace), ..event };
-        self.events.as_mut().poll_next(cx).map(|event| event.map(|event| event.map(strip)))
+        let Some(events) = &mut self.events else { return Poll::Ready(None) };
+        events.as_mut().poll_next(cx).map(|event| event.map(|event| event.map(strip)))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.background.is_alive() {
+            self.forget();
+        }
     }
 }

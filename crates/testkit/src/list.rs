@@ -197,6 +197,8 @@ macro_rules! conformance {
                 a_client_outlives_the_runtime_that_made_it
                 a_dropped_runtime_takes_nothing_with_it
                 a_forked_child_has_no_client_and_the_parent_s_is_untouched
+                a_child_that_is_forked_inside_a_runtime_waits_for_nothing
+                what_loses_in_a_select_leaves_nothing_behind
                 a_forked_child_does_not_keep_the_lock_of_a_dead_parent
                 no_claim_is_granted_after_a_close
             }

@@ -6,13 +6,17 @@ use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use leasehold_client::{Client, Guard};
-use leasehold_core::Kind;
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use leasehold_client::{Backoff, Client, Guard, Mutex, Order};
+use leasehold_core::{Kind, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::bed::Bed;
+use crate::cancellation_matrix::Boxed;
 use crate::child::{LEASE, say, wait_for_input};
+use crate::wait::{PATIENCE, soon};
 
 /// What a program does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +41,15 @@ pub enum Program {
     Fork,
     /// Forks without exec while it holds `x`, and says `held TOKEN`. The child lives until its input ends.
     ForkAndWait,
+    /// Forks without exec inside a task of a runtime, of one thread and of two workers, while claims and streams are pending.
+    /// Says `kept`.
+    ForkInRuntime,
+    /// Claims, releases and downgrades in `select!` with something else that is ready first. Says `kept`.
+    Select,
 }
 
 impl Program {
-    const ALL: [(Program, &'static str); 9] = [
+    const ALL: [(Program, &'static str); 11] = [
         (Program::EndOfMain, "end-of-main"),
         (Program::GuardOutlivesTheRuntime, "guard-outlives-runtime"),
         (Program::Panic, "panic"),
@@ -50,6 +59,8 @@ impl Program {
         (Program::DroppedRuntime, "dropped-runtime"),
         (Program::Fork, "fork"),
         (Program::ForkAndWait, "fork-and-wait"),
+        (Program::ForkInRuntime, "fork-in-runtime"),
+        (Program::Select, "select"),
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -143,6 +154,23 @@ impl Program {
                 say("kept");
             }
             Program::Fork => fork(&connect),
+            Program::ForkInRuntime => {
+                let [one_thread, _, workers] = runtimes();
+                for runtime in [one_thread, workers] {
+                    let clients = runtime.block_on(async { [connect().await, connect().await] });
+                    runtime
+                        .block_on(runtime.spawn(fork_in_task(clients)))
+                        .expect("a task that does not panic");
+                }
+                say("kept");
+            }
+            Program::Select => {
+                for runtime in runtimes() {
+                    let clients = runtime.block_on(async { [connect().await, connect().await] });
+                    runtime.block_on(runtime.spawn(select(clients))).expect("a task that does not panic");
+                }
+                say("kept");
+            }
             Program::ForkAndWait => {
                 let [runtime, ..] = runtimes();
                 let guard =
@@ -213,6 +241,121 @@ fn fork<F: Future<Output = Client>>(connect: &impl Fn() -> F) {
     wait_for_input();
     runtime.block_on(guard.release()).expect("the parent's lock is its own");
     say("released");
+}
+
+/// Forks while the task that does so has begun to wait for a lock in all the ways that there are.
+async fn fork_in_task([holder, waiter]: [Client; 2]) {
+    type Begun = Boxed<Result<()>>;
+    let guard = holder.mutex("x").lock().await.expect("a lock");
+    let mut watch = holder.watch("").await.expect("a watch");
+    let mut observe = holder.leader("x").observe().await.expect("an observer");
+    assert!(observe.next().await.is_some_and(|first| first.is_ok()), "it tells who leads at first");
+    let claim = |lock: Mutex| -> Begun { Box::pin(async move { lock.lock().await?.release().await }) };
+    let spin = Order::Spin(Backoff { first: Duration::from_millis(1), most: Duration::from_millis(5) });
+    let mut claims = [
+        ("a claim behind a local holder", claim(holder.mutex("x"))),
+        ("a claim in the store's queue", claim(waiter.mutex("x"))),
+        ("a claim that spins", claim(waiter.mutex("x").order(spin))),
+        ("a claim with a limit", {
+            let lock = waiter.mutex("x");
+            Box::pin(async move { lock.lock_within(PATIENCE).await.map(drop) })
+        }),
+    ];
+    for (what, claim) in &mut claims {
+        assert!(claim.now_or_never().is_none(), "{what} has to wait");
+    }
+    let Some(child) = sys::fork() else {
+        let mut wrong: Vec<&str> = Vec::new();
+        for (what, claim) in &mut claims {
+            if !claim.now_or_never().is_some_and(|ended| ended.is_err_and(|error| forked(&error))) {
+                wrong.push(what);
+            }
+        }
+        // What happened before the fork is the parent's as well.
+        let event: Option<Option<_>> = watch.next().now_or_never();
+        if event.is_none_or(|event| event.is_some()) {
+            wrong.push("a watch");
+        }
+        let leader: Option<Option<_>> = observe.next().now_or_never();
+        if leader.is_none_or(|leader| leader.is_some()) {
+            wrong.push("an observer");
+        }
+        drop((claims, watch, observe));
+        if guard.is_held() || holder.mutex("y").try_lock().await.is_ok() {
+            wrong.push("the guard, or a new claim");
+        }
+        if !wrong.is_empty() {
+            complain(&format!("{wrong:?}"));
+        }
+        drop((guard, holder, waiter));
+        sys::exit_at_once(i32::from(!wrong.is_empty()))
+    };
+    assert_eq!(sys::wait_for(child), 0, "the child of the fork saw something wrong");
+    assert!(guard.is_held(), "the parent's lock is untouched");
+    let seen = waiter.inspect("x").await.expect("a look at a lock");
+    assert_eq!(seen.holders.first().and_then(|entry| entry.token), Some(guard.token()));
+    guard.release().await.expect("the parent's lock is its own");
+    let claims = join_all(claims.map(|(_, claim)| claim));
+    for ended in soon("the parent's claims", claims).await {
+        ended.expect("the parent's claims go on");
+    }
+    holder.close().await.expect("a close");
+    waiter.close().await.expect("a close");
+}
+
+fn forked(error: &leasehold_core::Error) -> bool {
+    error.kind() == Kind::Refused && error.to_string().contains("forked")
+}
+
+#[allow(clippy::print_stderr)] // Seen beside a failed test.
+fn complain(what: &str) {
+    eprintln!("in the forked child these are wrong: {what}");
+}
+
+/// What users race in `select!`: each future is dropped at its first await, at a later one, or not at all.
+async fn select([ours, theirs]: [Client; 2]) {
+    for round in 0..60u32 {
+        let holder = match round % 3 {
+            0 => None,
+            1 => Some(ours.mutex("x").lock().await.expect("a lock")),
+            _ => Some(theirs.mutex("x").lock().await.expect("a lock")),
+        };
+        tokio::select! {
+            biased;
+            guard = async { ours.mutex("x").lock().await } => drop(guard.expect("a lock")),
+            () = moment(round / 3) => {}
+        }
+        drop(holder);
+        let guard = soon("a lock that was given back", ours.mutex("x").lock()).await.expect("a lock");
+        tokio::select! {
+            biased;
+            released = guard.release() => released.expect("a release"),
+            () = moment(round / 3) => {}
+        }
+        if ours.traits().shared {
+            let writer = soon("a write lock", ours.rwlock("y").write()).await.expect("a lock");
+            tokio::select! {
+                biased;
+                reader = writer.downgrade() => drop(reader.expect("a reader")),
+                () = moment(round / 3) => {}
+            }
+        }
+        // The other client finds both free, as soon as the store knows.
+        for name in ["x", "y"] {
+            let guard = soon("a free lock", theirs.mutex(name).lock()).await.expect("a lock");
+            guard.release().await.expect("a release");
+        }
+    }
+}
+
+/// Some polls, or some time: what is dropped then is at one or the other of its awaits.
+async fn moment(length: u32) {
+    for _ in 0..length % 5 {
+        tokio::task::yield_now().await;
+    }
+    if length >= 5 {
+        tokio::time::sleep(Duration::from_micros(u64::from(length) * 40)).await;
+    }
 }
 
 /// Whether the client and the guard of the parent are dead here, and a client of one's own works.

@@ -65,7 +65,7 @@ impl Engine {
             let _context = self.background.enter();
             Asked::Pending(request(self.session.clone()))
         };
-        self.ask_again(first, patience, request).await
+        self.unless_forked(std::pin::pin!(self.ask_again(first, patience, request))).await
     }
 
     /// The same for what was asked once.

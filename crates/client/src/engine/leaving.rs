@@ -14,7 +14,7 @@ use leasehold_core::store::{Leave, Left, Pending};
 use leasehold_core::{Backoff, EntryId, Error, Kind, Name, Result, Retry, Tick};
 
 use super::asking::Asked;
-use super::{Engine, Where};
+use super::{Engine, Where, forked};
 use crate::local::leaving::Going;
 use crate::local::release::{Heard, Neglected, Release};
 use crate::local::{RETRY, STALLED};
@@ -330,6 +330,9 @@ impl Future for FirstTry<'_> {
     type Output = Heard;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Heard> {
+        if self.engine.is_forked() {
+            return Poll::Ready(Heard::Elsewhere(Err(forked())));
+        }
         // Stores set timers and start tasks, and whoever polls us may run elsewhere.
         let _context = self.engine.background.enter();
         self.release.poll(cx)

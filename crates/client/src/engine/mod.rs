@@ -25,6 +25,7 @@ pub(crate) use mail::Mail;
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use leasehold_background::{Background, Sleep};
@@ -128,6 +129,18 @@ impl Engine {
 
     pub(crate) fn check_not_forked(&self) -> Result<()> {
         if self.is_forked() { Err(forked()) } else { Ok(()) }
+    }
+
+    /// A future whose timers and answers come from the background thread, which a forked child does not have.
+    pub(crate) async fn unless_forked<T>(
+        &self,
+        mut future: impl Future<Output = Result<T>> + Unpin,
+    ) -> Result<T> {
+        std::future::poll_fn(|cx| match self.is_forked() {
+            true => Poll::Ready(Err(forked())),
+            false => Pin::new(&mut future).poll(cx),
+        })
+        .await
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -305,7 +318,7 @@ impl Engine {
             }
         };
         // Boxed, so that the futures of all other claims don't carry its size around.
-        Box::pin(spinning).await
+        self.unless_forked(Box::pin(spinning)).await
     }
 
     /// Claims that can be handed on to each other share a lane.

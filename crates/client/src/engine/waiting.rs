@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use leasehold_core::store::Joined;
 use leasehold_core::{EntryId, Result, Tick};
 
-use super::Engine;
+use super::{Engine, forked};
 use crate::local::LaneKey;
 use crate::local::lane::Overdue;
 use crate::local::waiter::{Lent, Outcome, Waiter};
@@ -52,6 +52,13 @@ impl WaitingTask {
 }
 
 impl Parts {
+    /// This is a forked child, and the place in the queue is the parent's.
+    fn forgotten(self) -> Waited {
+        let Parts { engine, key, waiter, .. } = self;
+        std::mem::forget(waiter);
+        Waited { engine, key, outcome: Outcome::Failed(forked()) }
+    }
+
     fn poll_request(&self, cx: &mut Context<'_>) -> Option<(Result<Joined>, EntryId, Tick)> {
         if !self.lent {
             return None;
@@ -67,6 +74,9 @@ impl Future for WaitingTask {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Waited> {
         let Some(parts) = &self.0 else { return Poll::Pending };
+        if parts.engine.is_forked() {
+            return self.0.take().map_or(Poll::Pending, |parts| Poll::Ready(parts.forgotten()));
+        }
         if let Some((answer, id, asked)) = parts.poll_request(cx) {
             parts.engine.joined(&parts.key, id, answer, asked);
         }

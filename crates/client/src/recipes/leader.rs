@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
+use leasehold_background::Background;
 use leasehold_core::view::EntryView;
 use leasehold_core::{Name, Result, Want};
 use tokio::sync::mpsc;
@@ -121,7 +122,8 @@ impl Leader {
                 }
             }
         });
-        Ok(Observe { changes, task: task.abort_handle() })
+        let background = self.client.engine.background;
+        Ok(Observe { changes, task: task.abort_handle(), background })
     }
 }
 
@@ -160,13 +162,14 @@ impl Deref for Leadership {
 pub struct Observe {
     changes: mpsc::Receiver<Result<Option<EntryView>>>,
     task: tokio::task::AbortHandle,
+    background: Background,
 }
 
 impl Observe {
     /// The leader at first, then each change. An error is passed on and the stream goes on; `None` when the client is
-    /// [closed](Client::close).
+    /// [closed](Client::close), and in a forked child.
     pub async fn next(&mut self) -> Option<Result<Option<EntryView>>> {
-        self.changes.recv().await
+        std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 }
 
@@ -174,12 +177,18 @@ impl Stream for Observe {
     type Item = Result<Option<EntryView>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        // No task runs in a forked child.
+        if !self.background.is_alive() {
+            return Poll::Ready(None);
+        }
         self.changes.poll_recv(cx)
     }
 }
 
 impl Drop for Observe {
     fn drop(&mut self) {
-        self.task.abort();
+        if self.background.is_alive() {
+            self.task.abort();
+        }
     }
 }

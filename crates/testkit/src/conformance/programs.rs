@@ -95,6 +95,16 @@ pub async fn a_forked_child_has_no_client_and_the_parent_s_is_untouched(stage: A
     is_free_at_once(&stage, "x").await;
 }
 
+/// fork(2) without exec inside a runtime: what the child has begun to wait for ends there, and goes on in the parent.
+pub async fn a_child_that_is_forked_inside_a_runtime_waits_for_nothing(stage: Arc<Stage>) {
+    says_kept(&stage, Program::ForkInRuntime).await;
+}
+
+/// Futures that lose in `select!` are dropped at one or the other of their awaits.
+pub async fn what_loses_in_a_select_leaves_nothing_behind(stage: Arc<Stage>) {
+    says_kept(&stage, Program::Select).await;
+}
+
 /// A forked child has the files of its parent, and lives on.
 pub async fn a_forked_child_does_not_keep_the_lock_of_a_dead_parent(stage: Arc<Stage>) {
     let Some(mut child) = stage.child(&Role::Program(Program::ForkAndWait)) else { return };
