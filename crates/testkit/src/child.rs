@@ -83,7 +83,9 @@ pub struct Child {
 }
 
 impl Child {
-    pub(crate) fn start(url: &str, role: &Role) -> Self {
+    /// Starts this test binary again, to play a role on the store at this URL. The binary has a test that is called `child_process`
+    /// and calls [`run_if_child`].
+    pub fn start(url: &str, role: &Role) -> Self {
         let part = [vec![url.to_owned()], role.to_words()].concat().join("\n");
         let mut process = Command::new(std::env::current_exe().expect("the path of this test"))
             .args(["child_process", "--exact", "--nocapture", "--test-threads=1"])

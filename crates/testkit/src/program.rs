@@ -26,6 +26,8 @@ pub enum Program {
     EndOfMain,
     /// The same; the client goes before the guard, which outlives the runtime.
     GuardOutlivesTheRuntime,
+    /// Locks `x` for far longer than a test takes, says `held TOKEN`, and returns from `main` after a line of input or its end.
+    EndOnInput,
     /// Locks `x` and panics.
     Panic,
     /// Locks `x`, says `held TOKEN` and ends by a signal that `tokio::signal` catches.
@@ -49,9 +51,10 @@ pub enum Program {
 }
 
 impl Program {
-    const ALL: [(Program, &'static str); 11] = [
+    const ALL: [(Program, &'static str); 12] = [
         (Program::EndOfMain, "end-of-main"),
         (Program::GuardOutlivesTheRuntime, "guard-outlives-runtime"),
+        (Program::EndOnInput, "end-on-input"),
         (Program::Panic, "panic"),
         (Program::Interrupt, "interrupt"),
         (Program::Compute, "compute"),
@@ -95,6 +98,15 @@ impl Program {
                     runtime.block_on(async { connect().await.mutex("x").lock().await.expect("a lock") });
                 drop(runtime);
                 drop(guard);
+            }
+            Program::EndOnInput => {
+                let [runtime, ..] = runtimes();
+                runtime.block_on(async {
+                    let client = connect().await;
+                    let guard = client.mutex("x").lease(10 * PATIENCE).lock().await.expect("a lock");
+                    say(format!("held {}", guard.token()));
+                    wait_for_input();
+                });
             }
             Program::Panic => {
                 let [_, runtime, _] = runtimes();
