@@ -35,8 +35,8 @@ async fn a_client_waits_for_a_replica_that_becomes_the_master() {
 async fn a_client_waits_for_a_server_that_loads_its_data() {
     let server = Server::start(RedisOptions::new().line("loading-process-events-interval-bytes 1024"));
     server.cli(&["DEBUG", "POPULATE", "30000"]);
-    // A minute, unless it is told otherwise.
-    server.cli(&["CONFIG", "SET", "key-load-delay", "2000"]);
+    // Minutes, unless it is told otherwise.
+    server.cli(&["CONFIG", "SET", "key-load-delay", "5000"]);
     let mut other = server.connect().expect("a connection");
     other.send(&["DEBUG", "RELOAD"]).expect("a command");
     eventually("it loads", || async {
