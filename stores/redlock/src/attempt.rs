@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::clock::wall_micros;
-use leasehold_core::{Error, Name, Result, Retry, Tick, Token, TokenBlock};
+use leasehold_core::{Error, Kind, Name, Result, Retry, Tick, Token, TokenBlock};
 use tokio::time::{Instant, timeout_at};
 
 use crate::desk::{Desk, Reason, brief, drift};
@@ -105,7 +105,7 @@ impl Desk {
             }
             _ => {
                 self.give_up(entry, id, &round, asking).await;
-                self.judge_failure(&round)
+                self.judge_failure(&round, ttl)
             }
         }
     }
@@ -187,12 +187,18 @@ impl Desk {
         while releasing.next().await.is_some() {}
     }
 
-    fn judge_failure(&self, round: &Round) -> Result<Tried> {
+    fn judge_failure(&self, round: &Round, ttl: Duration) -> Result<Tried> {
         let denied = round.answers.iter().filter(|a| **a == Answer::Denied).count();
         let grants = round.answers.iter().filter(|a| matches!(a, Answer::Granted(_))).count();
         if grants + denied < self.quorum.need {
             let error = self.no_quorum(grants + denied, &round.reasons(self));
             return if round.newcomers.is_empty() { Err(error) } else { Ok(Tried::Untended(error)) };
+        }
+        if denied == 0 {
+            // Free, and not held: the answers took too long.
+            let what = format!("a quorum of the nodes granted it too late for a lease of {ttl:?}");
+            let error = Error::new(Kind::Unavailable, what).retry(Retry::Later);
+            return Err(error.advice("choose a longer lease, or wait for the lock"));
         }
         let mut rests = round.rests.clone();
         rests.sort_unstable();

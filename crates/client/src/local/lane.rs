@@ -224,11 +224,17 @@ impl Lane {
                 } else {
                     let hold = fresh_hold(&mut self.spare, asking, &self.terms.lease, grant);
                     let held = Held::new(asking, hold, &self.terms.lease, grant, scene);
+                    let over = !held.hold.is_good(scene.now);
                     self.stage = Stage::Held(held);
-                    if !matches!(&self.stage, Stage::Held(held) if held.hold.is_good(scene.now)) {
+                    if over {
                         self.fail_triers(&over_before_its_answer(), scene);
                     }
                     self.notice_the_end(scene);
+                    if let (true, Stage::Asking(next)) = (over, &mut self.stage) {
+                        // What a waiter reads whose limit is reached before a better answer comes: the lock is not busy.
+                        next.trouble = Some((scene.now, 0));
+                        next.last_words = Some(over_before_its_answer());
+                    }
                     self.hand_out(scene);
                     self.leave_if_unused(scene);
                 }

@@ -561,4 +561,38 @@ mod tests {
             assert_eq!(hold.lost_by(table.clock.now()), Some(Lost::Expired));
         }
     }
+
+    /// Nothing else wants it, so "busy" would not be true.
+    #[test]
+    fn a_lease_that_is_over_before_its_answer_is_a_failure_at_the_limit() {
+        for tries in [false, true] {
+            let rules = Rules {
+                lease: LEASE,
+                budget: Budget::off(),
+                retry_for: LEASE,
+                try_for: LEASE,
+                death: Death::LeaseEnd,
+            };
+            let table = Table::new(rules, Clock::manual(), SessionId(1));
+            let key = LaneKey { name: Name::new("n").unwrap(), kind: LaneKind::Queue };
+            let terms = Terms { lease: Lease::Fixed(LEASE), barges: false, retry_for: None };
+            let start = table.clock.now();
+            let Enter::First(request) = table.enter(&key, Want::Exclusive, terms, tries, start).answer else {
+                panic!("nobody else is there")
+            };
+            let id = request.id;
+            let waiter = table.first_waits(&key, id, Want::Exclusive, terms, tries).answer;
+            table.clock.advance(LEASE);
+            let actions = table.joined(&key, id, Ok(Joined::Held(grant(1))), start).actions;
+            let late = match waiter.take() {
+                Some(Outcome::Failed(error)) if tries => error,
+                None if !tries => match table.overdue(&key, &waiter) {
+                    Overdue::Failed(error) => error,
+                    other => panic!("{other:?} after {actions:?}"),
+                },
+                other => panic!("{other:?} after {actions:?}"),
+            };
+            assert!(late.to_string().contains("before the store's answer"), "{late}");
+        }
+    }
 }
