@@ -28,6 +28,8 @@ pub(crate) struct Asking {
     pub(crate) release_requested: bool,
     /// News of it may have been missed since it was asked for.
     pub(super) unsure: bool,
+    /// The entry before this one was granted too late for its lease. If this one waits, then perhaps behind that.
+    pub(super) too_late_before: bool,
     /// When to look again.
     pub(crate) due: Tick,
     /// Since when the store does not answer, and how often it was tried.
@@ -55,7 +57,9 @@ impl Request {
 impl Asking {
     /// Whether another one has the lock, as far as the store has said: it has, and has not been silent for long since.
     pub(super) fn is_behind_another(&self, now: Tick) -> bool {
-        self.queued && self.trouble.is_none_or(|(since, _)| now.since(since) < SILENCE)
+        self.queued
+            && !self.too_late_before
+            && self.trouble.is_none_or(|(since, _)| now.since(since) < SILENCE)
     }
 
     /// Until when this one waits for an answer if none comes.

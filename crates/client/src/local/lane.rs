@@ -231,9 +231,7 @@ impl Lane {
                     }
                     self.notice_the_end(scene);
                     if let (true, Stage::Asking(next)) = (over, &mut self.stage) {
-                        // What a waiter reads whose limit is reached before a better answer comes: the lock is not busy.
-                        next.trouble = Some((scene.now, 0));
-                        next.last_words = Some(over_before_its_answer());
+                        next.too_late_before = true;
                     }
                     self.hand_out(scene);
                     self.leave_if_unused(scene);
@@ -351,6 +349,9 @@ impl Lane {
                 if held.users > 0 && !joins { Overdue::Busy } else { Overdue::Unanswered(held.hold.id) }
             }
             Stage::Idle => Overdue::Busy,
+            Stage::Asking(asking) if asking.too_late_before => {
+                Overdue::Failed(over_before_its_answer().on(&scene.key.name))
+            }
             Stage::Asking(asking) => match asking.trouble {
                 _ if asking.is_behind_another(scene.now) => Overdue::Busy,
                 Some((since, _)) if asking.queued || asking.last_words.is_some() => {
@@ -700,6 +701,7 @@ impl Lane {
             gone: false,
             release_requested: false,
             unsure: false,
+            too_late_before: false,
             due: scene.now + scene.rules.first_answer(),
             trouble: None,
             last_words: None,

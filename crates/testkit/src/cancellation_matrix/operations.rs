@@ -8,6 +8,7 @@ use leasehold_client::{Backoff, Client, Mutex, Order, Owner, OwnerScope, Part, R
 use leasehold_core::{Result, Want};
 use tokio::time::sleep;
 
+use super::sweep::PATIENCE;
 use super::{Boxed, Cell};
 use crate::registry::Hold;
 
@@ -440,7 +441,8 @@ fn downgrade() -> impl Iterator<Item = Operation> {
             Shape::Holder,
             |cell| async move { Ok((cell.actor.rwlock(&cell.name).write().await?, cell.faulty)) },
             |(writer, faulty)| async move {
-                match Hold::downgraded(writer.downgrade_within(LONG).await) {
+                let limit = if faulty { PATIENCE } else { LONG };
+                match Hold::downgraded(writer.downgrade_within(limit).await) {
                     (_, Some(error)) if !faulty => Err(error),
                     (hold, _) => Ok(vec![hold]),
                 }
