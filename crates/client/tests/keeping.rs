@@ -269,3 +269,21 @@ async fn the_goodbye_waits_for_claims_in_flight() {
     let other = Client::open(store.clone()).await.unwrap();
     assert!(other.inspect("n").await.unwrap().holders.is_empty());
 }
+
+/// An entry may come into being after it was left. The release that takes it back then must not be overtaken by the goodbye.
+#[tokio::test]
+async fn the_goodbye_waits_for_releases_in_flight() {
+    let (_, store, client) = world().await;
+    let guard = client.mutex("n").lock().await.unwrap();
+    store.exit.close();
+    drop(guard);
+    until("it is given back", async || store.counts.leaves() == 1).await;
+    let closing = tokio::spawn({
+        let client = client.clone();
+        async move { client.close().await }
+    });
+    until("the client is closed", async || client.mutex("m").try_lock().await.is_err()).await;
+    store.exit.open();
+    closing.await.unwrap().unwrap();
+    assert_eq!(store.counts.unanswered_at_close.load(Ordering::SeqCst), 0);
+}

@@ -1,7 +1,8 @@
 //! Whether the client is open, and which claims are on their way to the store.
 //!
 //! A client that closes takes no more claims, and the session says its goodbye only when those that were sent before are
-//! answered: a claim that the store granted after the goodbye would hold its lock for a whole lease.
+//! answered: a claim that the store granted after the goodbye would hold its lock for a whole lease. So would an entry that came into
+//! being after it had been left, and whose second release the goodbye overtakes: releases in the background are waited for, too.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +13,7 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(crate) struct Gate {
     closed: AtomicBool,
-    joins: AtomicUsize,
+    in_flight: AtomicUsize,
     drained: Notify,
     ended: Notify,
     /// What came of the goodbye.
@@ -20,8 +21,8 @@ pub(crate) struct Gate {
     said: Notify,
 }
 
-/// A claim on its way, until it is answered.
-pub(crate) struct JoinInFlight(Arc<Gate>);
+/// A claim or a release on its way, until it is answered.
+pub(crate) struct InFlight(Arc<Gate>);
 
 impl Gate {
     pub(crate) fn is_closed(&self) -> bool {
@@ -63,19 +64,24 @@ impl Gate {
     }
 
     /// A claim is about to be sent. `None` if the client is closed.
-    pub(crate) fn begin_join(self: &Arc<Self>) -> Option<JoinInFlight> {
+    pub(crate) fn begin_join(self: &Arc<Self>) -> Option<InFlight> {
         // Counted first and looked at then, where `close` and `drained` do it the other way round: one of both sees the other.
-        self.joins.fetch_add(1, Ordering::SeqCst);
-        let join = JoinInFlight(self.clone());
+        let join = self.begin_leave();
         (!self.is_closed()).then_some(join)
     }
 
-    /// Waits until all claims that were sent are answered.
+    /// A release is about to be sent.
+    pub(crate) fn begin_leave(self: &Arc<Self>) -> InFlight {
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        InFlight(self.clone())
+    }
+
+    /// Waits until all claims and releases that were sent are answered.
     pub(crate) async fn drained(&self) {
         loop {
             let mut drained = std::pin::pin!(self.drained.notified());
             drained.as_mut().enable();
-            if self.joins.load(Ordering::SeqCst) == 0 {
+            if self.in_flight.load(Ordering::SeqCst) == 0 {
                 return;
             }
             drained.await;
@@ -83,9 +89,9 @@ impl Gate {
     }
 }
 
-impl Drop for JoinInFlight {
+impl Drop for InFlight {
     fn drop(&mut self) {
-        if self.0.joins.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_closed() {
+        if self.0.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_closed() {
             self.0.drained.notify_waiters();
         }
     }

@@ -128,7 +128,12 @@ impl Engine {
         match self.leave(&going.leave, Where::Background).0 {
             Asked::Answered(Ok(_)) => self.left(&going),
             first => {
-                self.background.spawn_in_flight(self.clone().leave_until(First::Asked(first), going));
+                let in_flight = self.gate.begin_leave();
+                let leaving = self.clone().leave_until(First::Asked(first), going);
+                self.background.spawn_in_flight(async move {
+                    let _ = leaving.await;
+                    drop(in_flight);
+                });
             }
         }
     }

@@ -51,7 +51,7 @@ use crate::owners::Owners;
 use crate::telemetry;
 use asking::Asked;
 use gate::Gate;
-pub(crate) use gate::JoinInFlight;
+pub(crate) use gate::InFlight;
 use leaving::not_confirmed;
 use waiting::{Waited, WaitingTask};
 
@@ -616,7 +616,7 @@ struct Sent {
     name: Name,
     first: Asked<Joined>,
     /// The goodbye of the session waits for it.
-    in_flight: Option<JoinInFlight>,
+    in_flight: Option<InFlight>,
     /// What was asked, if a connection of the caller's runtime carries it.
     here: Option<Ask>,
 }

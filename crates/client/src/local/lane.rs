@@ -272,7 +272,8 @@ impl Lane {
                 let patrol = if death == Death::AtOnce { SLOW_POLL } else { place / 3 };
                 // A little after the holder's end, so that one look is enough.
                 let end = waiting.poll_in.map_or(patrol, |d| d + Duration::from_micros(200));
-                asking.due = scene.now + end.min(patrol);
+                let missed = std::mem::take(&mut asking.unsure);
+                asking.due = if missed { scene.now } else { scene.now + end.min(patrol) };
                 self.send_triers_away(scene.wakers);
                 self.leave_if_unused(scene);
                 true

@@ -8,7 +8,7 @@ use leasehold_core::store::{Ask, Joined, Pending};
 use leasehold_core::{EntryId, Error, Result, Tick, Token, Want};
 
 use super::hold::Hold;
-use crate::engine::JoinInFlight;
+use crate::engine::InFlight;
 use crate::sync::{Arc, Mutex, lock};
 
 /// A task that waits. It lives in its lane's queue and in the task's future.
@@ -33,7 +33,7 @@ pub(crate) struct Lent {
     /// When it was sent.
     pub(crate) asked: Tick,
     /// The goodbye of the session waits for it.
-    pub(crate) in_flight: Option<JoinInFlight>,
+    pub(crate) in_flight: Option<InFlight>,
     /// What was asked, if a connection of the caller's runtime carries it. That runtime may stand still.
     pub(crate) here: Option<Ask>,
 }

@@ -237,7 +237,9 @@ impl Session for CountingSession {
     }
 
     fn close(self: Arc<Self>) -> Pending<()> {
-        let unanswered = self.counts.joins() - self.counts.joined();
+        let (joins, leaves) =
+            (self.counts.joins() - self.counts.joined(), self.counts.leaves() - self.counts.left());
+        let unanswered = joins + leaves;
         self.counts.unanswered_at_close.store(unanswered, Ordering::SeqCst);
         self.inner.clone().close()
     }
