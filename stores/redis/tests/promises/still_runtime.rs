@@ -80,6 +80,7 @@ where
 type Abandoned<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 /// Polls it once on the runtime, which stands still then.
+#[allow(clippy::async_yields_async)] // It is to be polled elsewhere.
 async fn polled_once<T: Send + 'static>(runtime: &StillRuntime, mut future: Abandoned<T>) -> Abandoned<T> {
     runtime
         .runs(async move {
