@@ -105,7 +105,7 @@ impl Desk {
             }
             _ => {
                 self.give_up(entry, id, &round, asking).await;
-                self.judge_failure(&round, ttl)
+                self.judge_failure(entry, &round)
             }
         }
     }
@@ -187,7 +187,7 @@ impl Desk {
         while releasing.next().await.is_some() {}
     }
 
-    fn judge_failure(&self, round: &Round, ttl: Duration) -> Result<Tried> {
+    fn judge_failure(&self, entry: &Entry, round: &Round) -> Result<Tried> {
         let denied = round.answers.iter().filter(|a| **a == Answer::Denied).count();
         let grants = round.answers.iter().filter(|a| matches!(a, Answer::Granted(_))).count();
         if grants + denied < self.quorum.need {
@@ -196,9 +196,14 @@ impl Desk {
         }
         if denied == 0 {
             // Free, and not held: the answers took too long.
-            let what = format!("a quorum of the nodes granted it too late for a lease of {ttl:?}");
+            let what = format!(
+                "a quorum of the nodes granted it too late for a lease of {:?}",
+                entry.lease.length()
+            );
             let error = Error::new(Kind::Unavailable, what).retry(Retry::Later);
-            return Err(error.advice("choose a longer lease, or wait for the lock"));
+            let error = error.advice("choose a longer lease, or wait for the lock");
+            entry.came_too_late(&error);
+            return Err(error);
         }
         let mut rests = round.rests.clone();
         rests.sort_unstable();

@@ -178,7 +178,10 @@ impl Desk {
             }
             tries += 1;
             if taken.grants == 0 || tries >= TRIES {
-                return Ok(Renewed::Gone(Lost::Expired));
+                return match entry.was_too_late() {
+                    Some(error) => Err(error.on(&entry.name)),
+                    None => Ok(Renewed::Gone(Lost::Expired)),
+                };
             }
             tokio::time::sleep(SPLIT.pause(tries, self.random(1 << 20) as u32)).await;
         }

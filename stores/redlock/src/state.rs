@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::store::{Ask, Otherwise};
-use leasehold_core::{EntryId, Lease, Name, Tick, Token, TokenBlock};
+use leasehold_core::{EntryId, Error, Lease, Name, Tick, Token, TokenBlock};
 
 use crate::node::AttemptId;
 
@@ -26,6 +26,8 @@ pub(crate) struct Entry {
     attempts: AtomicU32,
     fate: Mutex<Fate>,
     told: Mutex<Told>,
+    /// What is said of an attempt that a quorum granted too late. Its own remains may deny the next one.
+    too_late: OnceLock<Error>,
 }
 
 /// How far an entry got.
@@ -104,7 +106,18 @@ impl Entry {
             attempts: AtomicU32::new(0),
             fate: Mutex::default(),
             told: Mutex::default(),
+            too_late: OnceLock::new(),
         }
+    }
+
+    /// An attempt was granted too late for the lease.
+    pub(crate) fn came_too_late(&self, error: &Error) {
+        let _ = self.too_late.set(error.clone());
+    }
+
+    /// Whether one was, so that a denial does not say that another entry has the lock.
+    pub(crate) fn was_too_late(&self) -> Option<Error> {
+        self.too_late.get().cloned()
     }
 
     pub(crate) fn waits(&self) -> bool {

@@ -256,6 +256,7 @@ impl Engine {
             return Ok(waited);
         }
         let asked_about = match waiting.inner().overdue() {
+            Overdue::Done => return Ok(Some(waiting.await)),
             Overdue::Busy => return Ok(None),
             Overdue::Failed(error) => return Err(error),
             Overdue::Unanswered(id) => id,
@@ -265,6 +266,7 @@ impl Engine {
             return Ok(waited);
         }
         match waiting.inner().overdue() {
+            Overdue::Done => Ok(Some(waiting.await)),
             Overdue::Failed(error) => Err(error),
             Overdue::Unanswered(id) if id == asked_about => {
                 Err(Error::new(Kind::Unavailable, "the store did not answer").tried_for(limit))

@@ -344,6 +344,7 @@ impl Lane {
     /// How things stand for one whose time is over.
     pub(crate) fn overdue(&self, waiter: &Waiter, scene: &Scene<'_>) -> Overdue {
         match &self.stage {
+            _ if waiter.is_done() => Overdue::Done,
             Stage::Held(held) => {
                 // A reader among readers waits for the store's word, and for no holder.
                 let joins = held.refreshing && held.want == Want::Shared && waiter.want == Want::Shared;
@@ -745,6 +746,8 @@ fn over_before_its_answer() -> Error {
 /// How things stand for one whose time is over.
 #[derive(Debug)]
 pub(crate) enum Overdue {
+    /// Its answer came in this moment.
+    Done,
     /// Another one holds the lock, or is before it in the queue.
     Busy,
     /// The store is in trouble.

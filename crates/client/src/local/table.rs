@@ -595,4 +595,27 @@ mod tests {
             assert!(late.to_string().contains("before the store's answer"), "{late}");
         }
     }
+
+    #[test]
+    fn a_grant_in_the_moment_of_the_limit_is_a_grant() {
+        let rules = Rules {
+            lease: LEASE,
+            budget: Budget::default(),
+            retry_for: LEASE,
+            try_for: LEASE,
+            death: Death::LeaseEnd,
+        };
+        let table = Table::new(rules, Clock::manual(), SessionId(1));
+        let key = LaneKey { name: Name::new("n").unwrap(), kind: LaneKind::Barge };
+        let terms = Terms { lease: Lease::Kept(LEASE), barges: true, retry_for: None };
+        let start = table.clock.now();
+        let Enter::First(request) = table.enter(&key, Want::Exclusive, terms, false, start).answer else {
+            panic!("nobody else is there")
+        };
+        let id = request.id;
+        let waiter = table.first_waits(&key, id, Want::Exclusive, terms, false).answer;
+        assert!(matches!(table.overdue(&key, &waiter), Overdue::Unanswered(about) if about == id));
+        table.joined(&key, id, Ok(Joined::Held(grant(1))), start);
+        assert!(matches!(table.overdue(&key, &waiter), Overdue::Done));
+    }
 }

@@ -118,6 +118,11 @@ impl Waiter {
         }
     }
 
+    /// Whether the wait has ended, and its task has not seen it yet.
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(*lock(&self.slot), Slot::Done(_))
+    }
+
     /// Takes the outcome, if there is one.
     pub(crate) fn take(&self) -> Option<Outcome> {
         let mut slot = lock(&self.slot);
