@@ -89,7 +89,8 @@ pub(crate) fn check_lease(lease: Duration, traits: &Traits) -> Result<()> {
 macro_rules! claim_options {
     () => {
         /// A fixed lease: the lock ends by itself after this time and is never renewed. Such a claim is an entry of its own at
-        /// the store, never handed on locally.
+        /// the store, never handed on locally. One that is shorter than the store's answers take can't be had: the claim fails, or is
+        /// told that the lock is busy because of what is left of its own first request.
         pub fn lease(mut self, lease: std::time::Duration) -> Self {
             self.claim.lease = Some(lease);
             self

@@ -192,6 +192,7 @@ impl Desk {
         let grants = round.answers.iter().filter(|a| matches!(a, Answer::Granted(_))).count();
         if grants + denied < self.quorum.need {
             let error = self.no_quorum(grants + denied, &round.reasons(self));
+            entry.attempt_failed(&error);
             return if round.newcomers.is_empty() { Err(error) } else { Ok(Tried::Untended(error)) };
         }
         if denied == 0 {
@@ -202,7 +203,7 @@ impl Desk {
             );
             let error = Error::new(Kind::Unavailable, what).retry(Retry::Later);
             let error = error.advice("choose a longer lease, or wait for the lock");
-            entry.came_too_late(&error);
+            entry.attempt_failed(&error);
             return Err(error);
         }
         let mut rests = round.rests.clone();

@@ -178,7 +178,7 @@ impl Desk {
             }
             tries += 1;
             if taken.grants == 0 || tries >= TRIES {
-                return match entry.was_too_late() {
+                return match entry.failure() {
                     Some(error) => Err(error.on(&entry.name)),
                     None => Ok(Renewed::Gone(Lost::Expired)),
                 };

@@ -26,8 +26,8 @@ pub(crate) struct Entry {
     attempts: AtomicU32,
     fate: Mutex<Fate>,
     told: Mutex<Told>,
-    /// What is said of an attempt that a quorum granted too late. Its own remains may deny the next one.
-    too_late: OnceLock<Error>,
+    /// What is said of the first attempt that failed though no other entry was in its way. Its own remains may deny the next one.
+    failure: OnceLock<Error>,
 }
 
 /// How far an entry got.
@@ -106,18 +106,18 @@ impl Entry {
             attempts: AtomicU32::new(0),
             fate: Mutex::default(),
             told: Mutex::default(),
-            too_late: OnceLock::new(),
+            failure: OnceLock::new(),
         }
     }
 
-    /// An attempt was granted too late for the lease.
-    pub(crate) fn came_too_late(&self, error: &Error) {
-        let _ = self.too_late.set(error.clone());
+    /// An attempt failed though no other entry was in its way: too few nodes answered, or too late for the lease.
+    pub(crate) fn attempt_failed(&self, error: &Error) {
+        let _ = self.failure.set(error.clone());
     }
 
-    /// Whether one was, so that a denial does not say that another entry has the lock.
-    pub(crate) fn was_too_late(&self) -> Option<Error> {
-        self.too_late.get().cloned()
+    /// Whether one did, so that a denial does not say that another entry has the lock.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failure.get().cloned()
     }
 
     pub(crate) fn waits(&self) -> bool {

@@ -275,7 +275,11 @@ impl Actor {
         let began = Instant::now();
         let ended = cut.run(claim.ask(wanted, patience)).await;
         if let (Ended::Done(Ok(answer)), Patience::Try | Patience::Within(_)) = (&ended, patience) {
-            usage.answered(answer.is_some());
+            // A claim whose own lease is over before it is answered may have met what is left of its first request.
+            let outlived = claim.lease.is_some_and(|lease| began.elapsed() >= lease);
+            if answer.is_some() || !outlived {
+                usage.answered(answer.is_some());
+            }
         }
         // What leaves nothing behind: a guard, until it is given back, and a try that was answered soon.
         self.clean &= began.elapsed() < QUICK
