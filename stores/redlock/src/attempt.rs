@@ -105,7 +105,8 @@ impl Desk {
             }
             _ => {
                 self.give_up(entry, id, &round, asking).await;
-                self.judge_failure(entry, &round)
+                let too_late = self.now() >= began + (ttl - drift(ttl));
+                self.judge_failure(entry, &round, too_late)
             }
         }
     }
@@ -187,7 +188,7 @@ impl Desk {
         while releasing.next().await.is_some() {}
     }
 
-    fn judge_failure(&self, entry: &Entry, round: &Round) -> Result<Tried> {
+    fn judge_failure(&self, entry: &Entry, round: &Round, too_late: bool) -> Result<Tried> {
         let denied = round.answers.iter().filter(|a| **a == Answer::Denied).count();
         let grants = round.answers.iter().filter(|a| matches!(a, Answer::Granted(_))).count();
         if grants + denied < self.quorum.need {
@@ -195,7 +196,7 @@ impl Desk {
             entry.attempt_failed(&error);
             return if round.newcomers.is_empty() { Err(error) } else { Ok(Tried::Untended(error)) };
         }
-        if denied == 0 {
+        if denied == 0 && too_late && !entry.waits() {
             // Free, and not held: the answers took too long.
             let what = format!(
                 "a quorum of the nodes granted it too late for a lease of {:?}",
