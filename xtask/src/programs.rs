@@ -76,7 +76,7 @@ pub(crate) fn run(
 
 fn tell(name: &str, took: Duration, said: &[u8]) {
     let mut out = std::io::stdout().lock();
-    // Whoever reads our output may have gone away; the tests go on all the same.
+    // The reader of our output may have gone away; the tests go on all the same.
     let _ = writeln!(out, "\n-- {name}, {:.1} s", took.as_secs_f64())
         .and_then(|()| out.write_all(said))
         .and_then(|()| out.flush());

@@ -149,7 +149,7 @@ impl Cmd {
         loop {
             match lines.recv_timeout(silence) {
                 Ok(line) => {
-                    // Whoever reads our output may have gone away; the tests go on all the same.
+                    // The reader of our output may have gone away; the tests go on all the same.
                     let mut out = std::io::stdout();
                     let _ = out.write_all(&line).and_then(|()| out.flush());
                     see(&String::from_utf8_lossy(&line));

@@ -255,7 +255,7 @@ pub(crate) fn closed() -> Error {
 }
 
 /// Asks the servers how they stand, which takes one connection to each: the client crate would try each of them many times. What is
-/// silent may be a server of another kind, so that is for those who connect to find out.
+/// silent may be a server of another kind, which connecting finds out.
 async fn nothing_is_in_the_way(config: &Config) -> Result<()> {
     let servers = reach::look(config).await;
     let passes =

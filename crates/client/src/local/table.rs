@@ -492,24 +492,24 @@ mod tests {
         Grant { tokens, term: Term::For(LEASE), started: true, contended: true, release_requested: false }
     }
 
-    #[test]
-    fn a_renewal_that_is_answered_after_the_loss_was_told_does_not_keep_the_lock_from_others() {
-        let clock = Clock::manual();
-        let rules = Rules {
-            lease: LEASE,
-            budget: Budget::default(),
-            retry_for: LEASE,
-            try_for: LEASE,
-            death: Death::LeaseEnd,
-        };
-        let table = Table::new(rules, clock, SessionId(1));
-        let key = LaneKey { name: Name::new("n").unwrap(), kind: LaneKind::Queue };
-        let terms = Terms { lease: Lease::Kept(LEASE), barges: false, retry_for: Some(LEASE) };
+    /// A table in which the first claim has just been sent, its lane, its entry, and when it was sent.
+    fn asked(budget: Budget, terms: Terms, tries: bool) -> (Table, LaneKey, EntryId, Tick) {
+        let (lease, retry_for, try_for, death) = (LEASE, LEASE, LEASE, Death::LeaseEnd);
+        let table =
+            Table::new(Rules { lease, budget, retry_for, try_for, death }, Clock::manual(), SessionId(1));
+        let kind = if terms.barges { LaneKind::Barge } else { LaneKind::Queue };
+        let key = LaneKey { name: Name::new("n").unwrap(), kind };
         let start = table.clock.now();
-        let Enter::First(request) = table.enter(&key, Want::Exclusive, terms, false, start).answer else {
+        let Enter::First(request) = table.enter(&key, Want::Exclusive, terms, tries, start).answer else {
             panic!("nobody else is there")
         };
-        let id = request.id;
+        (table, key, request.id, start)
+    }
+
+    #[test]
+    fn a_renewal_that_is_answered_after_the_loss_was_told_does_not_keep_the_lock_from_others() {
+        let terms = Terms { lease: Lease::Kept(LEASE), barges: false, retry_for: Some(LEASE) };
+        let (table, key, id, start) = asked(Budget::default(), terms, false);
         let visit = table.held_at_once(&key, id, grant(1), start).expect("the lane");
         let handed = visit.answer.expect("a grant that is good");
         let Enter::Wait(_next) = table.enter(&key, Want::Exclusive, terms, false, start).answer else {
@@ -533,21 +533,8 @@ mod tests {
     #[test]
     fn a_lease_that_ended_by_the_clock_has_expired_whatever_a_renewal_says() {
         for seen in [false, true] {
-            let rules = Rules {
-                lease: LEASE,
-                budget: Budget::default(),
-                retry_for: LEASE,
-                try_for: LEASE,
-                death: Death::LeaseEnd,
-            };
-            let table = Table::new(rules, Clock::manual(), SessionId(1));
-            let key = LaneKey { name: Name::new("n").unwrap(), kind: LaneKind::Queue };
             let terms = Terms { lease: Lease::Kept(LEASE), barges: false, retry_for: None };
-            let start = table.clock.now();
-            let Enter::First(request) = table.enter(&key, Want::Exclusive, terms, false, start).answer else {
-                panic!("nobody else is there")
-            };
-            let id = request.id;
+            let (table, key, id, start) = asked(Budget::default(), terms, false);
             let visit = table.held_at_once(&key, id, grant(1), start).expect("the lane");
             let hold = visit.answer.expect("a grant that is good").hold;
             table.clock.advance(LEASE);
@@ -566,21 +553,8 @@ mod tests {
     #[test]
     fn a_lease_that_is_over_before_its_answer_is_a_failure_at_the_limit() {
         for tries in [false, true] {
-            let rules = Rules {
-                lease: LEASE,
-                budget: Budget::off(),
-                retry_for: LEASE,
-                try_for: LEASE,
-                death: Death::LeaseEnd,
-            };
-            let table = Table::new(rules, Clock::manual(), SessionId(1));
-            let key = LaneKey { name: Name::new("n").unwrap(), kind: LaneKind::Queue };
             let terms = Terms { lease: Lease::Fixed(LEASE), barges: false, retry_for: None };
-            let start = table.clock.now();
-            let Enter::First(request) = table.enter(&key, Want::Exclusive, terms, tries, start).answer else {
-                panic!("nobody else is there")
-            };
-            let id = request.id;
+            let (table, key, id, start) = asked(Budget::off(), terms, tries);
             let waiter = table.first_waits(&key, id, Want::Exclusive, terms, tries).answer;
             table.clock.advance(LEASE);
             let actions = table.joined(&key, id, Ok(Joined::Held(grant(1))), start).actions;
@@ -598,21 +572,8 @@ mod tests {
 
     #[test]
     fn a_grant_in_the_moment_of_the_limit_is_a_grant() {
-        let rules = Rules {
-            lease: LEASE,
-            budget: Budget::default(),
-            retry_for: LEASE,
-            try_for: LEASE,
-            death: Death::LeaseEnd,
-        };
-        let table = Table::new(rules, Clock::manual(), SessionId(1));
-        let key = LaneKey { name: Name::new("n").unwrap(), kind: LaneKind::Barge };
         let terms = Terms { lease: Lease::Kept(LEASE), barges: true, retry_for: None };
-        let start = table.clock.now();
-        let Enter::First(request) = table.enter(&key, Want::Exclusive, terms, false, start).answer else {
-            panic!("nobody else is there")
-        };
-        let id = request.id;
+        let (table, key, id, start) = asked(Budget::default(), terms, false);
         let waiter = table.first_waits(&key, id, Want::Exclusive, terms, false).answer;
         assert!(matches!(table.overdue(&key, &waiter), Overdue::Unanswered(about) if about == id));
         table.joined(&key, id, Ok(Joined::Held(grant(1))), start);
