@@ -23,6 +23,7 @@ port={port}
 skip-name-resolve
 max-connections=400
 innodb-buffer-pool-size=64M
+innodb-log-file-size=8M
 innodb-flush-log-at-trx-commit=2
 innodb-flush-method=nosync
 innodb-doublewrite=0
@@ -81,7 +82,8 @@ impl MariaDbOptions {
 const SCRIPT: &str = "\
 [ -d db ] || $as_user mariadb-install-db --no-defaults --datadir='{folder}/data/db' --tmpdir='{folder}/data' \
   --auth-root-authentication-method=normal --skip-test-db --skip-name-resolve \
-  --innodb-flush-method=nosync --innodb-flush-log-at-trx-commit=0 --innodb-doublewrite=0
+  --innodb-flush-method=nosync --innodb-flush-log-at-trx-commit=0 --innodb-doublewrite=0 \
+  --innodb-log-file-size=8M
 exec $as_user $(command -v mariadbd || echo /usr/sbin/mariadbd) --defaults-file='{folder}/my.cnf'
 ";
 
