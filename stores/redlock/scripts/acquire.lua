@@ -38,5 +38,8 @@ local before = 0
 if place > 0 then
   register(entry, place, ARGV[10], ARGV[3], ARGV[4])
   before = redis.call('ZRANK', KEYS[3], entry) or 0
+  if owner and not denied_a_waiter then
+    redis.call('HSET', KEYS[2], 'd', 1)
+  end
 end
 return { standing, 0, math.ceil(((owner and ends or turn_ends) - now) / 1000), before }

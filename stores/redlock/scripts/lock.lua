@@ -2,13 +2,14 @@
 --
 -- KEYS[2]  a hash: c the counter; and while somebody owns it: id the attempt (the entry's id, a dot, a number), x its first
 --          token, k 1 if that counts, e when it ends, s the session, l the label, h since when; r the last attempt that it was
---          taken away from; p the last attempt that was asked to give it back; n and u: the entry whose turn it is, and until when
+--          taken away from; p the last attempt that was asked to give it back; n and u: the entry whose turn it is, and until when;
+--          d 1 if an entry that waits was denied since the owner has it
 -- KEYS[3]  those that wait, in the order in which they will be told: their entries by the time they came, those that barge last
 -- KEYS[4]  what each of them said: when its place ends, since when it waits, 1 if it barges, its session and its label
-local lock = redis.call('HMGET', KEYS[2], 'c', 'id', 'x', 'k', 'e', 'n', 'u', 'p')
+local lock = redis.call('HMGET', KEYS[2], 'c', 'id', 'x', 'k', 'e', 'n', 'u', 'p', 'd')
 local stored = tonumber(lock[1]) or 0
 local owner, x, counted, ends = lock[2], tonumber(lock[3]), lock[4] == '1', tonumber(lock[5])
-local turn, turn_ends, asked = lock[6], tonumber(lock[7]) or 0, lock[8]
+local turn, turn_ends, asked, denied_a_waiter = lock[6], tonumber(lock[7]) or 0, lock[8], lock[9] == '1'
 -- A counter that was forgotten had been passed by the clock KEEP before: so it reads as that, and none is kept for ever.
 local counter = math.max(stored, now - KEEP)
 local name = string.sub(KEYS[2], #LOCKS + 1)
@@ -33,7 +34,7 @@ local function vacate(what)
     local who = redis.call('HMGET', KEYS[2], 's', 'l')
     event(what, owner, x, who[1], who[2])
   end
-  redis.call('HDEL', KEYS[2], 'id', 'x', 'k', 'e', 's', 'l', 'h')
+  redis.call('HDEL', KEYS[2], 'id', 'x', 'k', 'e', 's', 'l', 'h', 'd')
   redis.call('HSET', KEYS[2], 'c', counter)
   owner = false
   keep()
@@ -84,8 +85,8 @@ end
 
 -- It is free: whose turn is it? That one is told, and goes to the back: if it never comes, the next time is another's. For a
 -- moment nobody else gets in, so that those who wait are not starved by those who come.
-local function call_the_next()
-  local entry, slip = first_besides('')
+local function call_the_next(besides)
+  local entry, slip = first_besides(besides)
   if entry then
     turn, turn_ends = entry, now + TURN
     redis.call('HSET', KEYS[2], 'n', turn, 'u', turn_ends)

@@ -10,7 +10,7 @@ if owner then
   out = { now, counter, owner, x, ends, who[1], who[2], tonumber(who[3]), asked == owner and 1 or 0 }
 elseif turn_ends <= now then
   -- Somebody's time is over, and nobody was there to tell the next.
-  call_the_next()
+  call_the_next('')
 end
 first_besides('')
 for _, entry in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do

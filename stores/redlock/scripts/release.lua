@@ -8,7 +8,8 @@
 --   l  it waited, and does not want to any more
 --   f  it holds the lock now, so it waits no longer
 -- Answers 1 if the attempt owned the lock here.
--- A failed attempt wakes nobody: others that wait would fail in the same way, and wake this one.
+-- A failed attempt wakes a waiter only if it kept one out here: that one may have found all nodes taken by attempts that failed,
+-- and no holder's release would wake it. Otherwise the waiters would fail in the same way, and wake each other without an end.
 -- @node
 if standing < OPEN then
   return 0
@@ -28,7 +29,11 @@ if how == 'a' then
 elseif how ~= 'n' then
   strike(entry, how == 'l' and 'l' or nil)
 end
-if not owner and (how == 'r' or (how == 'l' and turn == entry)) then
-  call_the_next()
+if not owner then
+  if how == 'r' or (how == 'l' and turn == entry) then
+    call_the_next('')
+  elseif owned and denied_a_waiter then
+    call_the_next(entry)
+  end
 end
 return owned and 1 or 0

@@ -13,5 +13,5 @@ local session = redis.call('HGET', KEYS[2], 's')
 vacate('v')
 redis.call('HSET', KEYS[2], 'r', id)
 redis.call('PUBLISH', SESSIONS .. session, 'g' .. id)
-call_the_next()
+call_the_next('')
 return 1

@@ -332,6 +332,8 @@ impl Both {
         assert_eq!(field("x", self), lock.seat.owner.map(|o| o.x.to_string()), "its token");
         assert_eq!(field("e", self), lock.seat.owner.map(|_| lock.ends.to_string()), "its end");
         assert_eq!(field("n", self), lock.turn.map(|(entry, _)| format!("{entry:032x}")), "whose turn it is");
+        let denied = lock.denied_a_waiter.then(|| "1".to_owned());
+        assert_eq!(field("d", self), denied, "whether a waiter was denied");
         let line = self.commands.ask(&["ZRANGE", &self.keys.line, "0", "-1"]).unwrap();
         let Reply::Array(line) = line else { panic!("{line:?}") };
         let expected: Vec<String> = lock.line.iter().map(|slip| format!("{:032x}", slip.entry)).collect();

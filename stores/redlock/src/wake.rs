@@ -147,12 +147,13 @@ impl Desk {
 mod tests {
     use std::sync::Mutex;
 
-    use leasehold_core::store::{Ask, Inbox, Joined, Otherwise, Presence, Session};
+    use leasehold_core::store::{Ask, Inbox, Joined, Leave, Otherwise, Presence, Session};
     use leasehold_core::{Label, Lease, Name, SessionId, Want};
     use leasehold_testkit::proxy::Proxy;
     use leasehold_testkit::servers::{Independent, until};
 
     use super::*;
+    use crate::node::{Acquire, Acquired, How, Release, Used, Who};
     use crate::session::RedlockSession;
     use crate::{Config, Redlock};
 
@@ -203,5 +204,41 @@ mod tests {
         let Joined::Waiting(waiting) = joining.await.unwrap().unwrap() else { panic!("it should wait") };
         let told = heard.0.lock().unwrap().contains(&News::Retry);
         assert!(told || waiting.poll_in == Some(Duration::ZERO), "{waiting:?}");
+    }
+
+    /// Each node is owned by another attempt, and no attempt gets a quorum: no holder's release will tell the waiter.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_waiter_that_only_failed_attempts_kept_out_is_told_when_they_give_up() {
+        let servers = Independent::start(3);
+        let heard = Arc::new(Heard::default());
+        let waiter = session(&servers.url(), heard.clone()).await;
+        // The first use opens the set.
+        let first = ask(Otherwise::GoAway);
+        assert!(matches!(waiter.clone().join(first.clone()).await, Ok(Joined::Held(_))));
+        waiter.clone().leave(Leave::new(first.name, first.id)).await.unwrap();
+        let tries: Vec<Acquire> = (0..3).map(|_| attempt(&waiter.0)).collect();
+        for (node, attempt) in waiter.0.nodes.iter().zip(&tries) {
+            let answer = node.acquire(attempt).await.unwrap();
+            assert!(matches!(answer, Acquired::Granted { .. }), "{answer:?}");
+        }
+        let joined = waiter.clone().join(ask(Otherwise::Queue)).await.unwrap();
+        let Joined::Waiting(waiting) = joined else { panic!("it should wait") };
+        assert!(waiting.poll_in > Some(Duration::from_secs(30)), "it would look soon by itself: {waiting:?}");
+        for (node, attempt) in waiter.0.nodes.iter().zip(&tries) {
+            let release =
+                Release { name: attempt.name.clone(), id: attempt.id, used: Used::None, how: How::GoAway };
+            assert!(node.release(&release).await.unwrap());
+        }
+        until("the waiter is told", || {
+            if heard.0.lock().unwrap().contains(&News::Retry) { Ok(()) } else { Err("not yet") }
+        });
+    }
+
+    fn attempt(desk: &Desk) -> Acquire {
+        let long = Duration::from_secs(60);
+        let who = Who { session: desk.me.id, label: desk.me.label.clone(), barges: false };
+        let id = AttemptId { entry: EntryId::random().unwrap(), number: 1 };
+        let (name, place) = (Name::new("x").unwrap(), Duration::ZERO);
+        Acquire { name, id, who, ttl: long, floor: 0, block: 1, up_to: 0, place }
     }
 }

@@ -111,21 +111,12 @@ pub struct Round {
 }
 
 /// Runs as many rounds as the environment asks for.
-#[allow(clippy::print_stdout)] // Seen with --nocapture.
 pub fn run(bed: impl Bed) {
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = threads.expect("a runtime");
     let panics = panics::watch();
     runtime.block_on(async {
         let place = bed.fresh().await.expect("a fresh store");
-        // Known and open: now and then a waiter on Redlock is not woken, and looks by itself only after a third of its lease. About one
-        // usual run in five meets it, so it is left to `cargo xtask fuzz redlock --claims N`.
-        if !place.store.traits().shared && number("LEASEHOLD_FUZZ_CLAIMS").is_none() {
-            println!(
-                "fuzz: not run on Redlock without --claims, see the comment in crates/testkit/src/fuzz/mod.rs"
-            );
-            return;
-        }
         let mut seed = number("LEASEHOLD_FUZZ_SEED").unwrap_or_else(wall_micros);
         let claims = number("LEASEHOLD_FUZZ_CLAIMS");
         let (mut sum, mut rounds) = (Sum::new(seed), JoinSet::new());

@@ -59,6 +59,8 @@ pub struct Lock {
     pub asked: Option<Attempt>,
     /// Whose turn it is, and until when.
     pub turn: Option<(u64, u64)>,
+    /// Whether an entry that waits was denied since the owner has it.
+    pub denied_a_waiter: bool,
     /// Those that wait, in the order in which they will be told.
     pub line: Vec<Slip>,
 }
@@ -273,6 +275,7 @@ impl Node {
         let lock = self.locks.entry(name.to_owned()).or_default();
         if let Some(owner) = lock.seat.owner.filter(|_| lock.ends <= now.micros) {
             lock.seat.expire();
+            lock.denied_a_waiter = false;
             out.push(Told::Holder('e', owner.id, owner.x));
             lock.seat.counter = lock.seat.counter.max(now.micros - KEEP);
         }
@@ -308,6 +311,7 @@ impl Node {
         if ask.place > 0 {
             lock.register(now, entry, ask.place, ask.barges, &ask.session, out);
             before = lock.line.iter().position(|slip| slip.entry == entry).unwrap_or(0);
+            lock.denied_a_waiter |= !free;
         }
         let until = if free { lock.turn.map_or(0, |(_, until)| until) } else { lock.ends };
         Acquired::Denied { rest: (until - now.micros).div_ceil(1000), before }
@@ -370,6 +374,7 @@ impl Node {
         let Ok((_, lock)) = self.lock(now, name, out) else { return false };
         let x = lock.seat.owner.map_or(0, |owner| owner.x);
         let owned = how != Release::Forget && lock.seat.release(id, used);
+        let kept_one_out = owned && std::mem::take(&mut lock.denied_a_waiter);
         if owned && how == Release::GiveBack {
             out.push(Told::Holder('r', id, x));
         }
@@ -387,8 +392,12 @@ impl Node {
         }
         let its_turn = lock.turn.is_some_and(|(turn, _)| turn == id.entry);
         let move_on = how == Release::GiveBack || (how == Release::Leave && its_turn);
-        if move_on && lock.seat.owner.is_none() {
-            lock.call_the_next(now, out);
+        if lock.seat.owner.is_none() {
+            if move_on {
+                lock.call_the_next(now, None, out);
+            } else if kept_one_out {
+                lock.call_the_next(now, Some(id.entry), out);
+            }
         }
         owned
     }
@@ -398,10 +407,11 @@ impl Node {
         let Ok((_, lock)) = self.lock(now, name, out) else { return false };
         let Some(owner) = lock.seat.owner.filter(|owner| owner.id == id) else { return false };
         lock.seat.release(id, None);
+        lock.denied_a_waiter = false;
         out.push(Told::Holder('v', id, owner.x));
         lock.revoked = Some(id);
         out.push(Told::Revoked(lock.session.clone(), id));
-        lock.call_the_next(now, out);
+        lock.call_the_next(now, None, out);
         true
     }
 
@@ -447,9 +457,9 @@ impl Lock {
         }
     }
 
-    fn call_the_next(&mut self, now: Now<'_>, out: &mut Vec<Told>) {
+    fn call_the_next(&mut self, now: Now<'_>, besides: Option<u64>, out: &mut Vec<Told>) {
         self.turn = None;
-        if let Some(at) = self.first_besides(now, None, out) {
+        if let Some(at) = self.first_besides(now, besides, out) {
             let slip = &mut self.line[at];
             slip.at = behind(now, slip.barges);
             self.turn = Some((slip.entry, now.micros + TURN));
