@@ -77,8 +77,9 @@ impl Desk {
             place,
         };
         let mut asking = self.ask_all(ask, 0..self.nodes.len());
-        let mut round = Round::new(self.quorum.nodes);
-        let deadline = Instant::now() + self.patience(ttl);
+        let patience = self.patience(ttl);
+        let mut round = Round::new(self.quorum.nodes, patience);
+        let deadline = Instant::now() + patience;
         let verdict = loop {
             match decide::acquired(self.quorum, &round.answers) {
                 Verdict::Wait => {}
@@ -293,6 +294,8 @@ impl Desk {
 
 /// What was heard in the first round.
 struct Round {
+    /// For how long silent nodes are waited for.
+    patience: Duration,
     answers: Vec<Answer>,
     /// For how long each node is another's.
     rests: Vec<Duration>,
@@ -310,8 +313,9 @@ struct Round {
 const NEVER: Duration = Duration::from_secs(1 << 32);
 
 impl Round {
-    fn new(nodes: usize) -> Self {
+    fn new(nodes: usize, patience: Duration) -> Self {
         Round {
+            patience,
             answers: vec![Answer::Pending; nodes],
             rests: vec![NEVER; nodes],
             before: None,
@@ -388,7 +392,7 @@ impl Round {
         for (node, answer) in self.answers.iter().enumerate() {
             let named = reasons.iter().any(|(n, _)| *n == node);
             if *answer == Answer::Failed && !named && self.silent {
-                reasons.push((node, format!("no answer within {:?}", desk.config.timeout())));
+                reasons.push((node, format!("no answer within {:?}", self.patience)));
             }
         }
         reasons.sort();
