@@ -34,9 +34,10 @@ async fn a_client_waits_for_a_replica_that_becomes_the_master() {
 #[tokio::test]
 async fn a_client_waits_for_a_server_that_loads_its_data() {
     let server = Server::start(RedisOptions::new().line("loading-process-events-interval-bytes 1024"));
-    server.cli(&["DEBUG", "POPULATE", "30000"]);
-    // Minutes, unless it is told otherwise.
-    server.cli(&["CONFIG", "SET", "key-load-delay", "5000"]);
+    server.cli(&["DEBUG", "POPULATE", "400000"]);
+    // Minutes, unless it is told otherwise. It answers between some fifty keys each: every 25 ms, so that its answers come well
+    // within the time-outs of a client.
+    server.cli(&["CONFIG", "SET", "key-load-delay", "500"]);
     let mut other = server.connect().expect("a connection");
     other.send(&["DEBUG", "RELOAD"]).expect("a command");
     eventually("it loads", || async {
