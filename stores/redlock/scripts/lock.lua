@@ -3,7 +3,7 @@
 -- KEYS[2]  a hash: c the counter; and while somebody owns it: id the attempt (the entry's id, a dot, a number), x its first
 --          token, k 1 if that counts, e when it ends, s the session, l the label, h since when; r the last attempt that it was
 --          taken away from; p the last attempt that was asked to give it back; n and u: the entry whose turn it is, and until when;
---          d 1 if an entry that waits was denied since the owner has it
+--          d 1 if the next is told though the owner's attempt fails: since it has the lock an entry that waits was denied, or went away
 -- KEYS[3]  those that wait, in the order in which they will be told: their entries by the time they came, those that barge last
 -- KEYS[4]  what each of them said: when its place ends, since when it waits, 1 if it barges, its session and its label
 local lock = redis.call('HMGET', KEYS[2], 'c', 'id', 'x', 'k', 'e', 'n', 'u', 'p', 'd')
@@ -44,7 +44,7 @@ if owner and ends <= now then
   vacate('e')
 end
 
--- An entry stops waiting.
+-- An entry stops waiting. Whether it did wait.
 local function strike(entry, what)
   local slip = redis.call('HGET', KEYS[4], entry)
   if slip then
@@ -55,6 +55,7 @@ local function strike(entry, what)
       event(what, entry, 0, session, label)
     end
   end
+  return slip and true
 end
 
 -- The first of those that wait and live, besides this one.

@@ -234,6 +234,85 @@ mod tests {
         });
     }
 
+    /// A lock that `holder` owns on all nodes, with two entries in the queue: first `called`, which the test plays, then one of `waiter`.
+    struct Queue {
+        _servers: Independent,
+        waiter: Arc<RedlockSession>,
+        heard: Arc<Heard>,
+        holder: Acquire,
+        called: Acquire,
+    }
+
+    impl Queue {
+        async fn new() -> Queue {
+            let servers = Independent::start(3);
+            let heard = Arc::new(Heard::default());
+            let waiter = session(&servers.url(), heard.clone()).await;
+            // The first use opens the set.
+            let first = ask(Otherwise::GoAway);
+            assert!(matches!(waiter.clone().join(first.clone()).await, Ok(Joined::Held(_))));
+            waiter.clone().leave(Leave::new(first.name, first.id)).await.unwrap();
+            let holder = attempt(&waiter.0);
+            let called = Acquire { place: holder.ttl, ..attempt(&waiter.0) };
+            let queue = Queue { _servers: servers, waiter, heard, holder, called };
+            for node in &queue.waiter.0.nodes {
+                assert!(granted(node.acquire(&queue.holder).await));
+                assert!(!granted(node.acquire(&queue.called).await));
+            }
+            let joined = queue.waiter.clone().join(ask(Otherwise::Queue)).await.unwrap();
+            assert!(matches!(joined, Joined::Waiting(_)), "{joined:?}");
+            queue
+        }
+
+        async fn release(&self, attempt: &Acquire, how: How) {
+            let release = Release { name: attempt.name.clone(), id: attempt.id, used: Used::None, how };
+            for node in &self.waiter.0.nodes {
+                node.release(&release).await.unwrap();
+            }
+        }
+
+        fn is_told(&self) -> bool {
+            self.heard.0.lock().unwrap().contains(&News::Retry)
+        }
+    }
+
+    fn granted(answer: leasehold_core::Result<Acquired>) -> bool {
+        matches!(answer.unwrap(), Acquired::Granted { .. })
+    }
+
+    /// It used its turn, failed, and goes away: the lock is free, and nothing else would tell the next.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_waiter_that_goes_away_passes_its_turn_on() {
+        let mut queue = Queue::new().await;
+        queue.release(&queue.holder, How::GiveBack).await;
+        queue.called.id.number += 1;
+        for node in &queue.waiter.0.nodes {
+            assert!(granted(node.acquire(&queue.called).await));
+        }
+        queue.release(&queue.called, How::Wait(queue.called.place, queue.called.who.clone())).await;
+        assert!(!queue.is_told());
+        queue.release(&queue.called, How::Leave).await;
+        until("the waiter is told", || if queue.is_told() { Ok(()) } else { Err("not yet") });
+    }
+
+    /// Another attempt owns the nodes when it goes away.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_turn_that_is_given_up_under_another_attempt_is_passed_on_by_that() {
+        let queue = Queue::new().await;
+        queue.release(&queue.holder, How::GiveBack).await;
+        let passing = attempt(&queue.waiter.0);
+        for node in &queue.waiter.0.nodes {
+            // The reserved time has to pass first.
+            while !granted(node.acquire(&passing).await) {
+                tokio::task::yield_now().await;
+            }
+        }
+        queue.release(&queue.called, How::Leave).await;
+        assert!(!queue.is_told());
+        queue.release(&passing, How::GoAway).await;
+        until("the waiter is told", || if queue.is_told() { Ok(()) } else { Err("not yet") });
+    }
+
     fn attempt(desk: &Desk) -> Acquire {
         let long = Duration::from_secs(60);
         let who = Who { session: desk.me.id, label: desk.me.label.clone(), barges: false };

@@ -59,7 +59,7 @@ pub struct Lock {
     pub asked: Option<Attempt>,
     /// Whose turn it is, and until when.
     pub turn: Option<(u64, u64)>,
-    /// Whether an entry that waits was denied since the owner has it.
+    /// Whether the next is told though the owner's attempt fails: an entry that waits was denied, or went away, since the owner has it.
     pub denied_a_waiter: bool,
     /// Those that wait, in the order in which they will be told.
     pub line: Vec<Slip>,
@@ -378,6 +378,7 @@ impl Node {
         if owned && how == Release::GiveBack {
             out.push(Told::Holder('r', id, x));
         }
+        let mut gone = false;
         match how {
             Release::Wait(place, barges, session) => {
                 lock.register(now, id.entry, place, barges, session, out)
@@ -388,16 +389,17 @@ impl Node {
                 if waited && how == Release::Leave {
                     out.push(Told::Waiter('l', id.entry));
                 }
+                let its_turn = lock.turn.is_some_and(|(turn, _)| turn == id.entry);
+                gone = how != Release::Forget && (waited || its_turn);
             }
         }
-        let its_turn = lock.turn.is_some_and(|(turn, _)| turn == id.entry);
-        let move_on = how == Release::GiveBack || (how == Release::Leave && its_turn);
-        if lock.seat.owner.is_none() {
-            if move_on {
-                lock.call_the_next(now, None, out);
-            } else if kept_one_out {
-                lock.call_the_next(now, Some(id.entry), out);
-            }
+        let called = lock.turn.is_some_and(|(turn, until)| turn != id.entry && until > now.micros);
+        if lock.seat.owner.is_some() {
+            lock.denied_a_waiter |= gone;
+        } else if how == Release::GiveBack || (gone && !called) {
+            lock.call_the_next(now, None, out);
+        } else if kept_one_out {
+            lock.call_the_next(now, Some(id.entry), out);
         }
         owned
     }
