@@ -13,6 +13,7 @@
 //! - [`redis`]: the same questions on a Redis server, against redis-benchmark: `cargo xtask bench redis`.
 //! - [`zookeeper`]: pairs and hand-offs on a ZooKeeper server, against bare requests: `cargo xtask bench zookeeper`.
 //! - [`sql`]: the same on MariaDB and on PostgreSQL, against INSERT and DELETE: `cargo xtask bench mysql` and `postgres`.
+//! - [`against`]: this revision against another one, on every store: `cargo xtask bench against REV`.
 //! - [`one_name`]: one that many want.
 //! - [`free_names`]: locks that nobody else wants.
 //! - [`floor`]: the code that Leasehold is compared with.
@@ -21,6 +22,7 @@
 // A benchmark prints.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod against;
 mod alloc;
 mod files;
 mod floor;
@@ -46,12 +48,13 @@ static ALLOCATOR: alloc::Counting = alloc::Counting;
 type Done<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str = "\
-leasehold-bench embedded|redis|zookeeper|mysql|postgres [--check] [--quick] [--only PART]
+leasehold-bench embedded|redis|zookeeper|mysql|postgres|against PROGRAM [--check] [--quick] [--only PART]
 
   --check   exit with 1 if a target is missed
   --quick   fewer and shorter rounds: for a look, not for figures to quote
   --only    embedded: uncontended, files, handover, held or processes; redis: pairs, one-name, hand-off or kept;
-            zookeeper: pairs or hand-off; mysql, postgres: pairs, one-name, hand-off or idle";
+            zookeeper: pairs or hand-off; mysql, postgres: pairs, one-name, hand-off or idle; against: a store
+  PROGRAM   the leasehold-pairs of another revision";
 
 /// One part of the benchmark.
 type Part = (&'static str, fn(&mut Report) -> Done);
@@ -73,6 +76,10 @@ fn main() -> ExitCode {
         ["mysql", options @ ..] => bench(options, &sql::parts(), sql::mysql),
         ["postgres", options @ ..] => bench(options, &sql::parts(), sql::postgres),
         ["zookeeper", options @ ..] => bench(options, &zookeeper::parts(), zookeeper::run),
+        ["against", program, options @ ..] => {
+            let program = std::path::Path::new(program);
+            bench(options, &against::parts(), |report, only| against::run(report, program, only))
+        }
         [processes::CHILD, rest @ ..] => done(processes::child(rest)),
         [one_name::CHILD, rest @ ..] => done(one_name::child(rest)),
         _ => usage(),

@@ -47,6 +47,11 @@ impl Report {
         Report { quick, verdicts: Vec::new() }
     }
 
+    /// Whether a look is enough.
+    pub(crate) fn quick(&self) -> bool {
+        self.quick
+    }
+
     /// How many rounds to run.
     pub(crate) fn rounds(&self) -> usize {
         if self.quick { 3 } else { 9 }

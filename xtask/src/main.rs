@@ -35,6 +35,8 @@ cargo xtask COMMAND
   bench zookeeper [ARGS]  the same questions on a ZooKeeper server
   bench mysql [ARGS]      the same questions on a MariaDB server
   bench postgres [ARGS]   the same questions on a PostgreSQL server
+  bench against REV [ARGS]
+                          this work tree against another revision, on every store; --only picks a store
   fuzz [STORE] [--claims N] [--seed S]
                           random sequences of public calls on one store, or on all; `fuzz matrix` drops every
                           operation at every poll and fails every store call, in every situation
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         ["bench", "embedded", rest @ ..] => bench::embedded(rest),
         ["bench", "redis", rest @ ..] => bench::redis(rest),
         ["bench", "zookeeper", rest @ ..] => bench::zookeeper(rest),
+        ["bench", "against", rev, rest @ ..] => bench::against(rev, rest),
         ["bench", which @ ("mysql" | "postgres"), rest @ ..] => bench::sql(which, rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["ci"] => sh::Cmd::new(sh::root().join(".ci/run")).run(),
