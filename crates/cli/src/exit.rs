@@ -3,7 +3,7 @@
 //! The numbers follow `sysexits.h` where it has a word for the case, and `timeout(1)`, `env(1)` and the shells for
 //! the rest. They are part of the program's contract: `docs/cli.md` has the table.
 
-use std::io::{self, Write};
+use std::io;
 
 use leasehold::{Error, Kind};
 
@@ -151,7 +151,7 @@ pub(crate) fn warn(format: Format, kind: &'static str, what: impl Into<String>) 
     say("warning", &message, format);
 }
 
-/// One line on stderr. That stderr may be closed is no reason to fail.
+/// One line on stderr, which nothing waits for.
 fn say(level: &str, m: &Message, format: Format) {
     let line = match format {
         Format::Text => {
@@ -170,5 +170,5 @@ fn say(level: &str, m: &Message, format: Format) {
             format!("{}\n", serde_json::Value::Object(object))
         }
     };
-    let _ = io::stderr().write_all(line.as_bytes());
+    crate::stderr::say(line);
 }

@@ -6,6 +6,7 @@
 //! - [`commands`]: one file a command; each lowers its arguments to what it needs and then does it.
 //! - [`exit`]: exit codes, and how a failure becomes one of them and one line on stderr.
 //! - [`output`]: tables, colour, durations, JSON.
+//! - [`stderr`]: what is said there, without waiting for its reader.
 //! - [`child`], [`tree`], [`guard`], [`signals`], [`terminal`]: the command that runs under the lock: its start and end, the processes
 //!   that it consists of, its end if we can't end it, the signals that reach us, the terminal's job.
 //! - [`boot_clock`]: the clock that leases are counted on.
@@ -22,6 +23,7 @@ mod output;
 mod signals;
 #[cfg(test)]
 mod snippets;
+mod stderr;
 mod sys;
 mod terminal;
 mod tree;
@@ -41,11 +43,13 @@ fn main() {
     };
     let exit = result.unwrap_or_else(|failure| {
         failure.report(format);
+        stderr::flush();
         if let Some(signal) = failure.die_of {
             sys::die_of(signal);
         }
         failure.exit
     });
+    stderr::flush();
     std::process::exit(exit.0.into());
 }
 

@@ -1,6 +1,6 @@
 //! `leasehold release NAME --ask` asks the holders of a lock to give it back, `--force` takes it away from them; both say whom.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, EntryView, Name, Token};
@@ -10,6 +10,7 @@ use crate::args::{Format, Global, Release};
 use crate::commands::{Done, with_client};
 use crate::exit::{self, Exit, Failure};
 use crate::output::{self, Look, Out};
+use crate::stderr;
 
 /// What to release.
 pub(crate) struct Plan {
@@ -119,9 +120,7 @@ async fn gave_it_back(
 
 async fn confirmed(name: &Name, holders: &[EntryView]) -> Result<bool, Failure> {
     let whom: Vec<String> = holders.iter().map(describe).collect();
-    let mut stderr = io::stderr();
-    let _ = write!(stderr, "Take {} from {}? [y/N] ", output::printable(name.as_str()), whom.join(", "));
-    let _ = stderr.flush();
+    stderr::say(format!("Take {} from {}? [y/N] ", output::printable(name.as_str()), whom.join(", ")));
     // The prompt blocks, so it has a thread of its own: a signal ends the program all the same.
     let (answered, answer) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {

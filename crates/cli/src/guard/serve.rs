@@ -14,6 +14,7 @@ use crate::boot_clock::{Timer, boot_time};
 use crate::child::{self, Ended, Environment};
 use crate::exit;
 use crate::signals;
+use crate::stderr;
 use crate::sys::{self, Mask};
 use crate::tree::{self, Root};
 
@@ -37,6 +38,7 @@ pub(super) fn serve(job: &Job<'_>, socket: &OwnedFd) -> ! {
         let _ = keep_no_stdio();
         command.keep(socket);
     }
+    stderr::flush();
     std::process::exit(0)
 }
 
@@ -156,16 +158,16 @@ impl Guarded {
         let now = boot_time();
         if self.deadlines.term_at.is_some_and(|at| now >= at) {
             self.deadlines.term_at = None;
-            self.say_overdue();
             self.signal(Signal::TERM);
             // A stopped process can't hear it.
             self.signal(Signal::CONT);
+            self.say_overdue();
         }
         if self.deadlines.kill_at.is_some_and(|at| now >= at) {
-            self.say_overdue();
             self.signal(Signal::KILL);
             // Again after a moment, for what was just being forked.
             self.deadlines.kill_at = Some(now + KILL_AGAIN);
+            self.say_overdue();
         }
     }
 
@@ -178,11 +180,11 @@ impl Guarded {
 
     /// The runner is dead, and the lock with it, or soon. On `file:` it is ours until we are done.
     fn end_without_the_runner(&mut self) {
-        exit::warn(self.format, "guard", "leasehold was killed; its command is being killed");
         let began = Instant::now();
+        let mut killed = self.signal(Signal::KILL);
+        exit::warn(self.format, "guard", "leasehold was killed; its command is being killed");
         let (mut pause, mut complained) = (Duration::from_micros(200), false);
         loop {
-            let killed = self.signal(Signal::KILL);
             if self.reap(None) {
                 exit::warn(self.format, "guard", "the command and all that it started are gone");
                 return;
@@ -208,6 +210,7 @@ impl Guarded {
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(20));
+            killed = self.signal(Signal::KILL);
         }
     }
 

@@ -1,10 +1,12 @@
 //! The command does not outlive its lock: the runner is stopped or killed, alone or with all that has its name.
 #![cfg(target_os = "linux")]
 
+use std::io::{PipeReader, PipeWriter, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use leasehold_testkit::proxy::Proxy;
 use leasehold_testkit::servers::{ZooKeeper, ZooKeeperOptions};
 use rustix::process::{Pid, Signal, getsid, kill_process};
 
@@ -18,12 +20,27 @@ const FAMILY: &str = "set -m; sh -c 'echo $$ > other; exec sleep 1000' > /dev/nu
 const MEMBERS: [&str; 3] = ["first", "same", "other"];
 
 fn family(house: &House, options: &[&str]) -> Running {
-    let mut args = vec!["run", "x"];
-    args.extend(options);
-    args.extend(["--", "bash", "-c", FAMILY]);
-    let running = house.start(args);
+    family_with(house, options, Stdio::piped())
+}
+
+fn family_with(house: &House, options: &[&str], stderr: impl Into<Stdio>) -> Running {
+    let args = [&["run", "x"], options, &["--", "bash", "-c", FAMILY]].concat();
+    let mut command = house.leasehold(args);
+    command.stdout(Stdio::null()).stderr(stderr);
+    let running = Running::of(command.spawn().expect("the program starts"));
     await_family(house);
     running
+}
+
+/// A pipe that is full. What writes to it waits for as long as the reading end is there and not read.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&writer, true).expect("a pipe does not block");
+    for piece in [&[b'x'; 4096][..], b"x"] {
+        while writer.write(piece).is_ok() {}
+    }
+    rustix::io::ioctl_fionbio(&writer, false).expect("a pipe blocks");
+    (reader, writer)
 }
 
 fn await_family(house: &House) {
@@ -311,15 +328,89 @@ fn the_end_of_a_lease_is_waited_for_by_the_clock_that_counts_sleep() {
     }
 }
 
+#[test]
+fn a_stderr_that_is_not_read_keeps_no_command_beyond_its_lease() {
+    let (house, (_unread, full)) = (House::new(), full_pipe());
+    let running = family_with(&house, &["--lease", "3s", "--grace", "500ms"], full);
+    let next = house.run(["run", "x", "--", "sh", "-c", "cat first same other | xargs kill -0 2>&1"]);
+    assert_eq!(next.stdout.matches("No such process").count(), 3, "{next:?}");
+    running.done().expect(76);
+}
+
+#[test]
+fn a_stderr_that_is_not_read_keeps_no_command_whose_lock_is_taken_away() {
+    let (house, (_unread, full)) = (House::new(), full_pipe());
+    let running = family_with(&house, &["--grace", "300ms"], full);
+    house.run(["release", "x", "--force", "--yes"]).expect(0);
+    running.done().expect(76);
+    until_all_are_dead(&house);
+}
+
+#[test]
+fn a_stderr_that_is_not_read_keeps_no_command_beyond_max_hold() {
+    let (house, (_unread, full)) = (House::new(), full_pipe());
+    family_with(&house, &["--max-hold", "1s", "--grace", "300ms"], full).done().expect(124);
+    until_all_are_dead(&house);
+}
+
+#[test]
+fn a_stderr_that_is_not_read_keeps_no_command_of_a_killed_runner() {
+    let (house, (_unread, full)) = (House::new(), full_pipe());
+    let running = family_with(&house, &[], full);
+    running.signal(Signal::KILL);
+    running.done().expect(-9);
+    until_all_are_dead(&house);
+    house.run(["run", "x", "--wait", "10s", "--", "true"]).expect(0);
+}
+
+#[test]
+fn a_stderr_that_is_not_read_keeps_no_outage_from_its_end() {
+    let server = ZooKeeper::start(ZooKeeperOptions::new().tick(Duration::from_millis(500)));
+    let proxy = Proxy::to_zookeeper(server.address());
+    let (house, (_unread, full)) = (House::new(), full_pipe());
+    let url = format!("zookeeper://{}?session=6s", proxy.address());
+    let mut command = house.leasehold(["--store", &url, "run", "x", "--", "sh", "-c", BEAT]);
+    let mut running =
+        Running::of(command.stdout(Stdio::null()).stderr(full).spawn().expect("the program starts"));
+    until("it runs", || beat(&house).is_some());
+    proxy.refuse();
+    // Long enough to be told.
+    std::thread::sleep(Duration::from_secs(2));
+    proxy.pass();
+    let since = beat(&house);
+    until("it has run for more than a session", || beat(&house) > since.map(|since| since + 7_000));
+    assert!(running.is_running());
+    assert_eq!(house.read("log"), "");
+    let direct = format!("zookeeper://{}", server.address());
+    house.run(["--store", &direct, "release", "x", "--force", "--yes"]).expect(0);
+    running.done().expect(76);
+}
+
+/// A command that says that it runs until it is killed, and that it was told to end.
+const BEAT: &str =
+    "trap 'echo term >> log' TERM; while :; do date +%s%3N > new; mv new beat; sleep 0.02; done";
+
+/// When it last said so, in milliseconds.
+fn beat(house: &House) -> Option<u64> {
+    house.read("beat").trim().parse().ok()
+}
+
 /// How many seconds are left of the timers of a process on `CLOCK_BOOTTIME` (7).
 fn timers_of_the_boot_clock(id: &str) -> Vec<u64> {
+    times_of_the_boot_clock(id).iter().map(Duration::as_secs).collect()
+}
+
+/// The same, exactly.
+fn times_of_the_boot_clock(id: &str) -> Vec<Duration> {
     let folder = std::fs::read_dir(format!("/proc/{id}/fdinfo")).expect("a process");
     let files = folder.filter_map(|file| std::fs::read_to_string(file.ok()?.path()).ok());
     let of_this_clock = files.filter(|text| text.contains("clockid: 7"));
     of_this_clock
         .filter_map(|text| {
             let value = text.lines().find_map(|line| line.strip_prefix("it_value: ("))?;
-            value.split(',').next()?.parse().ok()
+            let (seconds, rest) = value.split_once(", ")?;
+            let nanos: u64 = rest.split(')').next()?.parse().ok()?;
+            Some(Duration::from_secs(seconds.parse().ok()?) + Duration::from_nanos(nanos))
         })
         .collect()
 }

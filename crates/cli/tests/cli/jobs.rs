@@ -267,6 +267,41 @@ fn what_a_command_sends_to_its_own_group_does_not_come_back() {
     assert_eq!(house.read("log"), "usr1\n");
 }
 
+#[test]
+fn a_terminal_that_was_stopped_keeps_no_command_beyond_its_lease() {
+    let house = House::new();
+    let mut shell = Shell::start(&house);
+    let inner = "echo $$ > pid; while :; do sleep 0.01; done";
+    shell.line(&format!("LEASEHOLD run x --lease 3s --grace 500ms -- sh -c '{inner}'"));
+    until("the command runs", || house.read("pid").ends_with('\n'));
+    shell.keys("\x13");
+    let next = "kill -0 $(cat pid) 2> /dev/null || echo next >> log";
+    house.run(["run", "x", "--", "sh", "-c", next]).expect(0);
+    assert_eq!(house.read("log"), "next\n");
+    shell.keys("\x11");
+    shell.ready();
+}
+
+#[test]
+fn a_waiting_job_in_the_background_leaves_the_terminal_alone() {
+    let house = House::new();
+    let holder = house.hold(&["x"], "done");
+    let mut shell = Shell::start(&house);
+    shell.line("stty tostop");
+    shell.line("LEASEHOLD run x -- true &");
+    until("it waits", || house.waiters("x") == 1);
+    // Longer than it takes until a line is shown.
+    house.run(["run", "x", "--wait", "700ms", "--", "true"]).expect(75);
+    shell.line("jobs");
+    shell.until_shown("Running");
+    assert!(!shell.screen().contains("waiting for x"), "{}", shell.screen());
+    shell.line("fg");
+    shell.until_shown("waiting for x");
+    house.touch("done");
+    holder.done().expect(0);
+    shell.ready();
+}
+
 fn state(pid: &str) -> char {
     processes::state_of(pid.trim().parse().expect("a process id")).unwrap_or('-')
 }

@@ -151,12 +151,12 @@ impl<'a> Supervisor<'a> {
     /// The guard has told something, or is dead. Then the kernel kills the command itself, and the rest falls to us.
     fn on_changed(&mut self) {
         if self.group.unguarded {
+            self.pause = FIRST_LOOK;
+            self.signal_all(Signal::KILL);
             self.warn(
                 "guard",
                 "the guard process of the command was killed; the command is being killed".to_owned(),
             );
-            self.pause = FIRST_LOOK;
-            self.signal_all(Signal::KILL);
         } else if self.group.ended.is_some() && !self.group.is_gone() {
             self.say_left_behind = Some(boot_time() + SAY_LEFT_BEHIND);
         }
@@ -191,9 +191,9 @@ impl<'a> Supervisor<'a> {
             self.lease_ends(held);
         }
         if self.stop.is_none() && self.plan.max_hold.is_some_and(|most| now >= self.began + most) {
+            self.stop(Why::MaxHold, now + self.plan.grace);
             let what = "the command ran into --max-hold and is being stopped";
             Failure::new(Exit::TIMED_OUT, "timed out", what).report(self.plan.format);
-            self.stop(Why::MaxHold, now + self.plan.grace);
         }
         if self.stop.is_some_and(|stop| now >= stop.kill_at) {
             self.signal_all(Signal::KILL);
@@ -232,12 +232,12 @@ impl<'a> Supervisor<'a> {
     fn lease_ends(&mut self, held: &MultiGuard) {
         let left = held.remaining().unwrap_or_default().saturating_sub(SLACK);
         let lease = held.lease_left().is_some_and(|lease| lease <= self.grace() + SLACK);
+        self.stop(Why::Lost, boot_time() + left.min(self.grace()));
         self.say_lost(if lease {
             "is about to be lost: its lease ends"
         } else {
             "is about to be lost: the store could not be reached to renew its lease"
         });
-        self.stop(Why::Lost, boot_time() + left.min(self.grace()));
     }
 
     fn on_lost(&mut self, why: Lost) {
@@ -254,15 +254,15 @@ impl<'a> Supervisor<'a> {
             // The time that was left is over.
             _ if already => self.signal_all(Signal::KILL),
             OnLost::Kill => {
-                self.say_lost(&format!("was lost ({why})"));
                 self.stop(Why::Lost, now);
+                self.say_lost(&format!("was lost ({why})"));
             }
             OnLost::Term => {
+                self.stop(Why::Lost, now + self.plan.grace);
                 let grace = output::duration(self.plan.grace);
                 self.say_lost(&format!(
                     "was lost ({why}), and others can have it; the command has {grace} to end"
                 ));
-                self.stop(Why::Lost, now + self.plan.grace);
             }
         }
     }
@@ -277,10 +277,10 @@ impl<'a> Supervisor<'a> {
         match self.plan.on_request {
             None => self.warn("requested", format!("{what}; the command runs on")),
             Some(signal) => {
-                self.warn("requested", format!("{what}; the command is sent signal {}", signal.as_raw()));
                 self.signal(signal);
                 // A stopped process can't hear it.
                 self.signal(Signal::CONT);
+                self.warn("requested", format!("{what}; the command is sent signal {}", signal.as_raw()));
             }
         }
     }

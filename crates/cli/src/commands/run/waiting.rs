@@ -2,14 +2,17 @@
 //! warning if it waits for its own end.
 
 use std::convert::Infallible;
+use std::fmt::Write;
 use std::io::{self, IsTerminal};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use leasehold::{Client, Name, Snapshot};
+use rustix::termios::tcgetwinsize;
 
 use crate::args::Format;
-use crate::{exit, output};
+use crate::{exit, output, stderr, terminal};
 
 use super::plan::Plan;
 
@@ -31,19 +34,22 @@ pub(crate) async fn show(client: &Client, plan: &Plan) -> Infallible {
     }
     let line = Line::new();
     let mut ticks = 0;
+    let mut text = None;
     loop {
-        if ticks % TICKS_A_LOOK == 0
-            && let Some(text) = describe(client, &plan.names).await
-        {
-            line.0.set_message(text);
+        if ticks % TICKS_A_LOOK == 0 {
+            text = describe(client, &plan.names).await.or(text);
         }
         ticks += 1;
-        line.0.tick();
+        // A background job keeps quiet, and a terminal that was stopped (Ctrl-S) does not get all that it missed at once.
+        if let Some(text) = text.as_ref().filter(|_| terminal::is_ours() && stderr::is_idle()) {
+            line.0.set_message(text.clone());
+            line.0.tick();
+        }
         tokio::time::sleep(TICK).await;
     }
 }
 
-/// A run inside a run of the same lock waits for what waits for it. The environment tells of the outer one.
+/// A run inside a run of the same lock waits for what waits for it. The environment tells of the outer one, and of all its locks (`--also`).
 async fn warn_of_our_own_lock(client: &Client, plan: &Plan) {
     let outer = |key: &str| std::env::var(key).ok();
     let (Some(name), Some(token)) = (outer("LEASEHOLD_NAME"), outer("LEASEHOLD_TOKEN")) else { return };
@@ -62,13 +68,71 @@ impl Line {
     fn new() -> Self {
         let style = ProgressStyle::with_template("{spinner} {wide_msg}")
             .unwrap_or_else(|_| ProgressStyle::default_spinner());
-        Line(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style))
+        let target = ProgressDrawTarget::term_like(Box::new(Terminal::default()));
+        Line(ProgressBar::with_draw_target(None, target).with_style(style))
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+        // What the command writes comes after it.
+        stderr::flush();
+    }
+}
+
+/// The terminal that the line is drawn on, while it is ours.
+#[derive(Debug, Default)]
+struct Terminal(Mutex<String>);
+
+impl Terminal {
+    fn add(&self, text: impl std::fmt::Display) -> io::Result<()> {
+        let mut drawn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        write!(drawn, "{text}").map_err(io::Error::other)
+    }
+}
+
+impl TermLike for Terminal {
+    fn width(&self) -> u16 {
+        const UNKNOWN: u16 = 80;
+        let columns = tcgetwinsize(rustix::stdio::stderr()).map_or(0, |size| size.ws_col);
+        if columns == 0 { UNKNOWN } else { columns }
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        if n == 0 { Ok(()) } else { self.add(format_args!("\x1b[{n}A")) }
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        if n == 0 { Ok(()) } else { self.add(format_args!("\x1b[{n}B")) }
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        if n == 0 { Ok(()) } else { self.add(format_args!("\x1b[{n}C")) }
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        if n == 0 { Ok(()) } else { self.add(format_args!("\x1b[{n}D")) }
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.add(format_args!("{text}\n"))
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        self.add(text)
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.add("\r\x1b[2K")
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let drawn = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        if !drawn.is_empty() && terminal::is_ours() {
+            stderr::say(drawn);
+        }
+        Ok(())
     }
 }
 
