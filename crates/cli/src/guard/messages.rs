@@ -48,6 +48,15 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
+    /// The earlier ones of both.
+    pub(crate) fn or(self, other: Deadlines) -> Deadlines {
+        let earlier = |a: Option<Duration>, b: Option<Duration>| [a, b].into_iter().flatten().min();
+        Deadlines {
+            term_at: earlier(self.term_at, other.term_at),
+            kill_at: earlier(self.kill_at, other.kill_at),
+        }
+    }
+
     /// Whether the difference is more than that of two looks at the clock.
     pub(super) fn differ_from(self, other: Deadlines) -> bool {
         const SAME: Duration = Duration::from_millis(5);

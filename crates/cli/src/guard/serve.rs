@@ -120,24 +120,33 @@ impl Guarded {
                 let _ = messages::send(socket, &Report::Gone, None);
                 return;
             }
+            if !self.hear(socket) {
+                return self.end_without_the_runner();
+            }
             self.act_in_time();
-            let heard = self.sleep(socket);
+            self.sleep(socket);
             while signals::take_note(&self.signals) {
                 self.pause = FIRST_LOOK;
-            }
-            if !heard {
-                continue;
-            }
-            match messages::receive(socket) {
-                Ok(Some((Order::Watch(deadlines), _))) => self.deadlines = deadlines,
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return self.end_without_the_runner(),
             }
         }
     }
 
-    /// Sleeps until there is something to do. Tells whether the runner has something to say.
-    fn sleep(&mut self, socket: &OwnedFd) -> bool {
+    /// Hears all that the runner has said, before anything is done: what it said first may not be true any more if this process was stopped.
+    /// `false` if the runner is dead.
+    fn hear(&mut self, socket: &OwnedFd) -> bool {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        while matches!(poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&at_once)), Ok(1..)) {
+            match messages::receive(socket) {
+                Ok(Some((Order::Watch(deadlines), _))) => self.deadlines = deadlines,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Sleeps until there is something to do.
+    fn sleep(&mut self, socket: &OwnedFd) {
         self.timer.set([self.deadlines.term_at, self.deadlines.kill_at].into_iter().flatten().min());
         let mut files = [
             PollFd::new(socket, PollFlags::IN),
@@ -150,10 +159,10 @@ impl Guarded {
             self.pause = (self.pause * 2).min(LATER_LOOKS);
         }
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-        poll(&mut files, Some(&time)).is_ok() && !files[0].revents().is_empty()
+        let _ = poll(&mut files, Some(&time));
     }
 
-    /// The runner has not said in time that the lock is good for longer: it was stopped, or hangs.
+    /// The runner has not said in time that the command may run for longer: it was stopped, or hangs.
     fn act_in_time(&mut self) {
         let now = boot_time();
         if self.deadlines.term_at.is_some_and(|at| now >= at) {
@@ -173,7 +182,7 @@ impl Guarded {
 
     fn say_overdue(&mut self) {
         if !std::mem::replace(&mut self.overdue, true) {
-            let what = "the lock is about to end, and leasehold does nothing about it (was it stopped?); the command is being stopped";
+            let what = "the lock or --max-hold ends, and leasehold does nothing about it (was it stopped?); the command is being stopped";
             exit::warn(self.format, "guard", what);
         }
     }

@@ -4,7 +4,7 @@
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_testkit::proxy::Proxy;
 use leasehold_testkit::servers::{ZooKeeper, ZooKeeperOptions};
@@ -321,7 +321,7 @@ fn the_end_of_a_lease_is_waited_for_by_the_clock_that_counts_sleep() {
         .and_then(|rest| rest.split_whitespace().nth(1))
         .expect("a parent")
         .to_owned();
-    for (who, at_most) in [(&guard, 3_600), (&runner, 1_800)] {
+    for (who, at_most) in [(&guard, 1_801), (&runner, 1_800)] {
         until("a timer is set", || {
             timers_of_the_boot_clock(who).iter().any(|left| (at_most - 120..=at_most).contains(left))
         });
@@ -393,6 +393,53 @@ const BEAT: &str =
 /// When it last said so, in milliseconds.
 fn beat(house: &House) -> Option<u64> {
     house.read("beat").trim().parse().ok()
+}
+
+/// Both keepers may be stopped for a moment, as with the machine that they run on: it must not end a command whose lock is good for long.
+#[test]
+fn the_guard_knows_far_ahead_that_the_lock_is_good() {
+    let server = ZooKeeper::start(ZooKeeperOptions::new().tick(Duration::from_millis(500)));
+    let (house, url) = (House::new(), format!("zookeeper://{}?session=4s", server.address()));
+    let running = house.start(["--store", &url, "run", "x", "--", "sh", "-c", BEAT]);
+    until("it runs", || beat(&house).is_some());
+    let guard = processes::guard_of(&running).expect("a guard").as_raw_nonzero().to_string();
+    let (until, mut seen) = (Instant::now() + Duration::from_secs(6), Vec::new());
+    while Instant::now() < until {
+        seen.extend(times_of_the_boot_clock(&guard));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (least, most) = (seen.iter().min().expect("a timer"), seen.iter().max().expect("a timer"));
+    assert!(*least > *most / 10, "{least:?} of {most:?}");
+}
+
+#[test]
+fn a_guard_that_was_stopped_ends_no_command_whose_lock_was_renewed() {
+    let server = ZooKeeper::start(ZooKeeperOptions::new().tick(Duration::from_millis(500)));
+    let (house, url) = (House::new(), format!("zookeeper://{}?session=4s", server.address()));
+    let mut running = house.start(["--store", &url, "run", "x", "--", "sh", "-c", BEAT]);
+    until("it runs", || beat(&house).is_some());
+    let guard = processes::guard_of(&running).expect("a guard");
+    kill_process(guard, Signal::STOP).expect("a signal can be sent");
+    let since = beat(&house);
+    until("it has run for more than a session", || beat(&house) > since.map(|since| since + 6_000));
+    kill_process(guard, Signal::CONT).expect("a signal can be sent");
+    let since = beat(&house);
+    until("it runs on", || beat(&house) > since.map(|since| since + 1_000) || !running.is_running());
+    assert!(running.is_running());
+    assert_eq!(house.read("log"), "");
+}
+
+#[test]
+fn max_hold_is_kept_though_the_runner_is_stopped() {
+    let house = House::new();
+    for on_lost in ["term", "ignore"] {
+        let running = family(&house, &["--max-hold", "1s", "--grace", "300ms", "--on-lost", on_lost]);
+        running.signal(Signal::STOP);
+        until_all_are_dead(&house);
+        running.signal(Signal::CONT);
+        running.done().expect(124);
+        MEMBERS.iter().for_each(|file| std::fs::remove_file(house.path(file)).expect("a file"));
+    }
 }
 
 /// How many seconds are left of the timers of a process on `CLOCK_BOOTTIME` (7).

@@ -55,6 +55,13 @@ pub(crate) struct Supervisor<'a> {
     fullest: Duration,
 }
 
+/// When to look whether the lock was renewed, and to tell the guard, if it is good for this long: half-way. So the guard knows of at least half
+/// of it ahead, and a moment in which both of us are stopped (a suspended machine) ends no command.
+fn until_told_again(left: Duration) -> Duration {
+    const NOT_WORTH_IT: Duration = Duration::from_millis(100);
+    if left / 2 < NOT_WORTH_IT { left } else { left / 2 }
+}
+
 /// The command is being stopped.
 #[derive(Debug, Clone, Copy)]
 struct Stop {
@@ -113,18 +120,25 @@ impl<'a> Supervisor<'a> {
     /// Tells the guard how long the command may go on if we should be stopped (SIGSTOP) or hang.
     fn tell_guard(&mut self, held: &MultiGuard) {
         let now = boot_time();
-        let deadlines = match (self.stop, held.remaining()) {
-            (Some(stop), _) => Deadlines { term_at: None, kill_at: Some(stop.kill_at) },
-            (None, Some(left)) if self.plan.on_lost != OnLost::Ignore && !self.lost => {
-                let left = left.saturating_sub(SLACK);
-                // Where we would tell it to stop, and a moment later.
-                let term = self.left_before_stop(held).filter(|term| left.saturating_sub(*term) > SLACK);
-                let term_at = term.map(|term| now + term + GUARD_DELAY.min((left - term) / 4));
-                Deadlines { term_at, kill_at: Some(now + left) }
-            }
-            (None, _) => Deadlines::default(),
-        };
-        self.group.tell_guard(deadlines);
+        let mut told = Deadlines::default();
+        if let Some(left) = held.remaining().filter(|_| self.plan.on_lost != OnLost::Ignore && !self.lost) {
+            let left = left.saturating_sub(SLACK);
+            // Where we would tell it to stop, and a moment later.
+            let term = self.left_before_stop(held).filter(|term| left.saturating_sub(*term) > SLACK);
+            let term_at = term.map(|term| now + term + GUARD_DELAY.min((left - term) / 4));
+            told = Deadlines { term_at, kill_at: Some(now + left) };
+        }
+        if let Some(most) = self.plan.max_hold {
+            let over = self.began + most + GUARD_DELAY;
+            told = told.or(Deadlines { term_at: Some(over), kill_at: Some(over + self.plan.grace) });
+        }
+        if let Some(stop) = self.stop {
+            told = Deadlines {
+                term_at: None,
+                ..told.or(Deadlines { term_at: None, kill_at: Some(stop.kill_at) })
+            };
+        }
+        self.group.tell_guard(told);
     }
 
     fn next_look(&self, held: &MultiGuard) -> Duration {
@@ -143,7 +157,7 @@ impl<'a> Supervisor<'a> {
             (None, None) => {}
         }
         if let Some(left) = self.left_before_stop(held) {
-            consider(now + left);
+            consider(now + until_told_again(left));
         }
         next
     }
