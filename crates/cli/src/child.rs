@@ -14,12 +14,12 @@ use rustix::process::{
 };
 
 use crate::exit::{Exit, Failure};
-use crate::guard::{Deadlines, Guard, Link, Report};
+use crate::guard::{Deadlines, Guard, Link, NotStarted, Report};
 use crate::sys::{self, Mask};
 use crate::terminal;
-use crate::tree::{self, Root, Told};
+use crate::tree::{self, Member, Root, Told};
 
-/// A command and everything that it starts and that stays in its session.
+/// A command and everything that it starts and that stays in its session, or in the one that the command itself makes.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// The command itself.
@@ -77,24 +77,36 @@ impl Group {
 
     /// Sends a signal to the command and what is in its process group, but not to us. That it is gone already is no error.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        let root = self.root(getpid());
         if self.in_our_job {
             let group = getpgrp().as_raw_nonzero().get();
-            return match tree::signal(Root::at(getpid()), signal, |member| member.group == group) {
+            let command = root.living_command();
+            let wanted = |member: &Member| member.group == group || Some(member.pid) == command;
+            return match tree::signal(root, signal, wanted) {
                 Told { told: 0, refused: Some(e) } => Err(e.into()),
                 _ => Ok(()),
             };
         }
-        match kill_process_group(self.id, signal) {
+        match signal_group(root, self.id, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// All of the command that is below this process.
+    fn root(&self, pid: Pid) -> Root {
+        let mut root = Root::at(pid).of(self.id);
+        if self.ended.is_some() {
+            root.reaped();
+        }
+        root
     }
 
     /// Sends a signal to everything, whatever its group.
     pub(crate) fn signal_all(&self, signal: Signal) -> io::Result<()> {
         let group = (!self.in_our_job).then_some(self.id);
         let root = if self.unguarded { getpid() } else { self.guard };
-        signal_all(Root::at(root), group, signal)
+        signal_all(self.root(root), group, signal)
     }
 
     /// Whether this process is one of those that the command consists of.
@@ -132,12 +144,13 @@ impl Group {
             }
         }
         let group = (!self.in_our_job).then_some(self.id);
-        self.gone |= nothing_left(Root::at(getpid()), group, |member| member.pid != self.guard);
+        self.gone |= nothing_left(self.root(getpid()), group, |member| member.pid != self.guard);
     }
 
     /// The ids of what is left.
     pub(crate) fn left(&self) -> Vec<i32> {
-        tree::below(Root::at(self.guard)).iter().map(|member| member.pid.as_raw_nonzero().get()).collect()
+        let members = tree::below(self.root(self.guard)).unwrap_or_default();
+        members.iter().map(|member| member.pid.as_raw_nonzero().get()).collect()
     }
 
     /// Whether the command ended and nothing that it started is left.
@@ -184,8 +197,8 @@ pub(crate) fn spawn(
 /// Sends a signal to everything below `root`, and to this group. An error if none of it may be sent a signal, as all of it belongs to
 /// another user.
 pub(crate) fn signal_all(root: Root, group: Option<Pid>, signal: Signal) -> io::Result<()> {
-    let group_told = group.map_or(Err(Errno::SRCH), |group| kill_process_group(group, signal));
-    let in_group = |member: &tree::Member| group.is_some_and(|of| of.as_raw_nonzero().get() == member.group);
+    let group_told = group.map_or(Err(Errno::SRCH), |group| signal_group(root, group, signal));
+    let in_group = |member: &Member| group.is_some_and(|of| of.as_raw_nonzero().get() == member.group);
     let others = tree::signal(root, signal, |member| !in_group(member));
     match (group_told, others) {
         (Ok(()), _) | (_, Told { told: 1.., .. }) => Ok(()),
@@ -195,17 +208,37 @@ pub(crate) fn signal_all(root: Root, group: Option<Pid>, signal: Signal) -> io::
     }
 }
 
-/// Whether nothing that counts lives below `root` any more, or, where trees can't be seen, in this group.
-pub(crate) fn nothing_left(root: Root, group: Option<Pid>, counts: impl Fn(&tree::Member) -> bool) -> bool {
+/// Sends a signal to the group of the command. When the command was waited for and none of the group is left, its id may be another one's.
+fn signal_group(root: Root, group: Pid, signal: Signal) -> Result<(), Errno> {
+    let in_group = |member: &Member| member.group == group.as_raw_nonzero().get();
+    let is_left =
+        || !tree::is_visible() || tree::below(root).map_or(true, |members| members.iter().any(in_group));
+    if root.living_command().is_some() || is_left() {
+        kill_process_group(group, signal)
+    } else {
+        Err(Errno::SRCH)
+    }
+}
+
+/// Whether nothing that counts lives below `root` any more, or, where trees can't be seen, in this group. What can't be seen at the
+/// moment (no more files may be opened) is not gone.
+pub(crate) fn nothing_left(root: Root, group: Option<Pid>, counts: impl Fn(&Member) -> bool) -> bool {
     if tree::is_visible() {
-        !tree::below(root).iter().any(counts)
+        tree::below(root).is_ok_and(|members| !members.iter().any(counts))
     } else {
         group.is_none_or(|group| test_kill_process_group(group) == Err(Errno::SRCH))
     }
 }
 
-fn not_started(program: &OsStr, e: &io::Error) -> Failure {
+fn not_started(program: &OsStr, why: &NotStarted) -> Failure {
     let program = program.display();
+    let e = match why {
+        NotStarted::Command(e) => e,
+        NotStarted::Guard(e) => {
+            let what = format!("{program} was not started: its guard process was killed ({e})");
+            return Failure::new(Exit::UNAVAILABLE, "system", what);
+        }
+    };
     match e.kind() {
         io::ErrorKind::NotFound => {
             Failure::new(Exit::NOT_FOUND, "command not found", format!("there is no command {program}"))

@@ -3,14 +3,15 @@
 //! A process group is too small a net: `timeout`, and shells with job control, put what they start into groups of their own. It can
 //! also be too large: on a terminal the command shares the group of the shell's job with the rest of a pipeline. Descent is
 //! exact, because the runner and its guard are subreapers: an orphan becomes a child of theirs, and stays in the tree.
-//! What calls `setsid` is a daemon, and on its own.
+//! What calls `setsid` is a daemon, and on its own; but not the command itself (`setsid make`), nor what stays in the session that it makes.
 //!
-//! Read from /proc. Where there is none (not on Linux) the tree is empty, and the process group has to do.
+//! Read from /proc. Where there is none (not on Linux) the tree can't be seen, and the process group has to do.
 
 use std::collections::HashMap;
+use std::io;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpid, getsid, kill_process};
+use rustix::process::{Pid, Signal, getpgid, getpid, getsid, kill_process};
 
 /// A living process of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,24 +30,50 @@ struct Stat {
     session: i32,
 }
 
-/// The root of a tree, and the session in which a process has to be to belong to it.
+/// The root of a tree, and the sessions in which a process has to be to belong to it: the one that the command was started in, and the one that
+/// it may have made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Root {
     pub(crate) pid: Pid,
     session: i32,
+    command: Option<Pid>,
+    /// Whether the command's id may be another process's by now.
+    reaped: bool,
 }
 
 impl Root {
     /// Below this process, in our own session as it is now.
     pub(crate) fn at(pid: Pid) -> Self {
-        Root { pid, session: getsid(None).map_or(0, |session| session.as_raw_nonzero().get()) }
+        let session = getsid(None).map_or(0, |session| session.as_raw_nonzero().get());
+        Root { pid, session, command: None, reaped: true }
+    }
+
+    /// The same tree as that of this command, which lives.
+    pub(crate) fn of(self, command: Pid) -> Self {
+        Root { command: Some(command), reaped: false, ..self }
+    }
+
+    /// The command has ended, and was waited for.
+    pub(crate) fn reaped(&mut self) {
+        self.reaped = true;
+    }
+
+    /// The command, as long as its id is its own.
+    pub(crate) fn living_command(&self) -> Option<Pid> {
+        self.command.filter(|_| !self.reaped)
+    }
+
+    fn counts(&self, stat: &Stat) -> bool {
+        let command = self.command.map_or(0, |command| command.as_raw_nonzero().get());
+        stat.session == self.session || [stat.session, stat.pid].contains(&command)
     }
 }
 
-/// All living processes of the tree, without the root itself, and those children of the root that it has not waited for yet.
-pub(crate) fn below(root: Root) -> Vec<Member> {
+/// All living processes of the tree, without the root itself, and those children of the root that it has not waited for yet. An error if that
+/// can't be seen.
+pub(crate) fn below(root: Root) -> io::Result<Vec<Member>> {
     let mut children: HashMap<i32, Vec<Stat>> = HashMap::new();
-    for stat in everything() {
+    for stat in everything()? {
         children.entry(stat.parent).or_default().push(stat);
     }
     let mut found = Vec::new();
@@ -58,18 +85,17 @@ pub(crate) fn below(root: Root) -> Vec<Member> {
             // root waits for its own children.
             let done =
                 stat.state == b'X' || (stat.state == b'Z' && parent != root.pid.as_raw_nonzero().get());
-            let counts = !done && stat.session == root.session;
-            if let Some(pid) = Pid::from_raw(stat.pid).filter(|_| counts) {
+            if let Some(pid) = Pid::from_raw(stat.pid).filter(|_| !done && root.counts(&stat)) {
                 found.push(Member { pid, group: stat.group });
             }
         }
     }
-    found
+    Ok(found)
 }
 
-/// Whether trees can be seen here at all.
+/// Whether trees can be seen here at all, if perhaps not at this moment (no more files may be opened).
 pub(crate) fn is_visible() -> bool {
-    read(getpid().as_raw_nonzero().get()).is_some()
+    !matches!(read(getpid().as_raw_nonzero().get()), Ok(None))
 }
 
 /// Whether a process descends from `root`.
@@ -77,9 +103,9 @@ pub(crate) fn is_below(process: i32, root: Pid) -> bool {
     let mut at = process;
     while at > 1 {
         match read(at) {
-            Some(stat) if stat.parent == root.as_raw_nonzero().get() => return true,
-            Some(stat) => at = stat.parent,
-            None => return false,
+            Ok(Some(stat)) if stat.parent == root.as_raw_nonzero().get() => return true,
+            Ok(Some(stat)) => at = stat.parent,
+            Ok(None) | Err(_) => return false,
         }
     }
     false
@@ -94,12 +120,18 @@ pub(crate) struct Told {
     pub(crate) refused: Option<Errno>,
 }
 
-/// Sends a signal to all of the tree that `choose` wants, also to those that were forked while the others were told.
+/// Sends a signal to all of the tree that `choose` wants, also to those that were forked while the others were told. Where the tree can't be
+/// seen, to the command itself.
 pub(crate) fn signal(root: Root, signal: Signal, choose: impl Fn(&Member) -> bool) -> Told {
     let (mut seen, mut result) = (Vec::new(), Told::default());
     // One round finds them all, unless they fork right now.
     for _ in 0..3 {
-        let mut missed: Vec<Member> = below(root);
+        let blindly = || {
+            let group = |pid| getpgid(Some(pid)).map_or(0, |group| group.as_raw_nonzero().get());
+            root.living_command().map(|pid| Member { pid, group: group(pid) }).into_iter().collect()
+        };
+        let mut missed: Vec<Member> =
+            if is_visible() { below(root).unwrap_or_else(|_| blindly()) } else { blindly() };
         missed.retain(|member| choose(member) && !seen.contains(&member.pid));
         if missed.is_empty() {
             break;
@@ -116,13 +148,24 @@ pub(crate) fn signal(root: Root, signal: Signal, choose: impl Fn(&Member) -> boo
     result
 }
 
-fn everything() -> Vec<Stat> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| read(entry.file_name().to_str()?.parse().ok()?)).collect()
+fn everything() -> io::Result<Vec<Stat>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        if let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
+            found.extend(read(pid)?);
+        }
+    }
+    Ok(found)
 }
 
-fn read(pid: i32) -> Option<Stat> {
-    parse(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+/// `None` if there is no such process, or none that we may see (`hidepid`).
+fn read(pid: i32) -> io::Result<Option<Stat>> {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => Ok(parse(pid, &stat)),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => Ok(None),
+        Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// `17 (a name) S 1 17 17 …`: the name may hold anything, a parenthesis too.
@@ -160,7 +203,10 @@ mod tests {
         .expect("a line");
         let inner = Pid::from_raw(line.trim().parse().expect("a number")).expect("a process id");
         let outer = Pid::from_child(&child);
-        let found = |root| below(Root::at(root)).iter().map(|member| member.pid).collect::<Vec<_>>();
+        let found = |root| {
+            let members = below(Root::at(root)).expect("/proc");
+            members.iter().map(|member| member.pid).collect::<Vec<_>>()
+        };
         assert_eq!(found(outer), [inner]);
         assert!(is_below(inner.as_raw_nonzero().get(), getpid()));
         assert!(!is_below(outer.as_raw_nonzero().get(), inner));

@@ -68,14 +68,13 @@ impl Guard {
         }
     }
 
-    /// Has the command started, in this group or, with `None`, in one of its own; returns its process id. The error is the one of
-    /// starting it.
+    /// Has the command started, in this group or, with `None`, in one of its own; returns its process id.
     pub(crate) fn spawn(
         self,
         env: &Environment,
         group: Option<Pid>,
         lifeline: Option<OwnedFd>,
-    ) -> io::Result<(Link, Pid)> {
+    ) -> Result<(Link, Pid), NotStarted> {
         for (key, value) in &env.set {
             messages::send(&self.socket, &Order::Set(key.clone(), value.clone()), None)?;
         }
@@ -83,12 +82,29 @@ impl Guard {
         messages::send(&self.socket, &Order::Spawn { group }, lifeline)?;
         let command = match messages::receive::<Report>(&self.socket)? {
             Some((Report::Started(command), _)) => command,
-            Some((Report::NotStarted(code), _)) => return Err(io::Error::from_raw_os_error(code)),
-            _ => return Err(io::Error::other("its guard process was killed")),
+            Some((Report::NotStarted(code), _)) => {
+                return Err(NotStarted::Command(io::Error::from_raw_os_error(code)));
+            }
+            _ => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         };
         let socket = std::os::unix::net::UnixStream::from(self.socket);
         socket.set_nonblocking(true)?;
         Ok((Link { socket: UnixStream::from_std(socket)?, told: Deadlines::default() }, command))
+    }
+}
+
+/// Why there is no command.
+#[derive(Debug)]
+pub(crate) enum NotStarted {
+    /// It could not be started.
+    Command(io::Error),
+    /// The guard that should have started it does not answer: it was killed.
+    Guard(io::Error),
+}
+
+impl From<io::Error> for NotStarted {
+    fn from(e: io::Error) -> Self {
+        NotStarted::Guard(e)
     }
 }
 

@@ -52,14 +52,14 @@ fn start(job: &Job<'_>, socket: &OwnedFd, mask: Mask) -> Option<Guarded> {
             (Order::Set(key, value), _) => env.set.push((key, value)),
             (Order::Watch(_), _) => {}
             (Order::Spawn { group }, lifeline) => {
-                let root = Root::at(getpid());
+                let session = Root::at(getpid());
                 return match child::spawn(job.command, &env, group, mask) {
                     Ok(id) => {
                         step_aside(group.is_some());
                         let _ = messages::send(socket, &Report::Started(id), None);
                         Some(Guarded {
                             id,
-                            root,
+                            root: session.of(id),
                             group: group.is_none().then_some(id),
                             format: job.format,
                             ended: None,
@@ -95,7 +95,7 @@ fn step_aside(in_a_job: bool) {
 /// The command, as the guard sees it.
 struct Guarded {
     id: Pid,
-    /// All below us that is in the command's session.
+    /// All below us that belongs to the command.
     root: Root,
     /// Its process group, if it has one of its own.
     group: Option<Pid>,
@@ -200,6 +200,7 @@ impl Guarded {
             }
             if !killed {
                 let left: Vec<String> = tree::below(self.root)
+                    .unwrap_or_default()
                     .iter()
                     .map(|member| member.pid.as_raw_nonzero().to_string())
                     .collect();
@@ -234,6 +235,7 @@ impl Guarded {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == self.id => {
                     self.ended = Ended::of(status);
+                    self.root.reaped();
                     if let (Some(ended), Some(socket)) = (self.ended, socket) {
                         let _ = messages::send(socket, &Report::Ended(ended), None);
                     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::proxy::Proxy;
 use leasehold_testkit::servers::{ZooKeeper, ZooKeeperOptions};
-use rustix::process::{Pid, Signal, getsid, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getsid, kill_process, prlimit};
 
 use crate::house::{House, Running, is_alive, until};
 use crate::processes;
@@ -440,6 +440,43 @@ fn max_hold_is_kept_though_the_runner_is_stopped() {
         running.done().expect(124);
         MEMBERS.iter().for_each(|file| std::fs::remove_file(house.path(file)).expect("a file"));
     }
+}
+
+#[test]
+fn a_guard_that_can_not_see_what_is_left_gives_nothing_back() {
+    let house = House::new();
+    let script =
+        "set -m; sh -c 'until [ -e go ]; do sleep 0.01; done' > /dev/null 2>&1 & set +m; echo > ready
+         until [ -e end ]; do sleep 0.01; done; exit 4";
+    let running = house.start(["run", "x", "--", "bash", "-c", script]);
+    until("it runs", || house.path("ready").exists());
+    let guard = processes::guard_of(&running).expect("a guard");
+    let limit = |files: u64| {
+        let limit = Rlimit { current: Some(files), maximum: Some(1_024) };
+        prlimit(Some(guard), Resource::Nofile, limit).expect("a limit can be set");
+    };
+    limit(3);
+    house.touch("end");
+    house.run(["run", "x", "--wait", "1s", "--", "true"]).expect(75);
+    house.touch("go");
+    limit(1_024);
+    running.done().expect(4);
+    house.run(["run", "x", "--try", "--", "true"]).expect(0);
+}
+
+#[test]
+fn a_guard_that_was_killed_before_the_command_started_is_not_the_commands_fault() {
+    let house = House::new();
+    let holder = house.hold(&["x"], "done");
+    let waiter = house.start(["run", "x", "--", "touch", "ran"]);
+    until("it waits", || house.waiters("x") == 1);
+    until("its guard is there", || processes::guard_of(&waiter).is_some());
+    let guard = processes::guard_of(&waiter).expect("a guard");
+    kill_process(guard, Signal::KILL).expect("a signal can be sent");
+    house.touch("done");
+    holder.done().expect(0);
+    waiter.done().expect(69).says(&["guard process was killed"]);
+    assert!(!house.path("ran").exists());
 }
 
 /// How many seconds are left of the timers of a process on `CLOCK_BOOTTIME` (7).

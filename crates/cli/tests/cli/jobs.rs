@@ -267,6 +267,35 @@ fn what_a_command_sends_to_its_own_group_does_not_come_back() {
     assert_eq!(house.read("log"), "usr1\n");
 }
 
+/// `setsid` starts a daemon where it forks. Here it does not: it becomes the command itself, in a session of its own.
+#[test]
+fn a_command_that_makes_a_session_of_its_own_is_stopped_as_any_other() {
+    let house = House::new();
+    let mut shell = Shell::start(&house);
+    let inner = "setsid sh -c 'sleep 1000 & echo $! > child; echo $$ > pid; wait'";
+    for (round, (options, code)) in
+        [("--max-hold 1s --grace 300ms", 124), ("--grace 300ms", 76), ("", 137)].into_iter().enumerate()
+    {
+        for file in ["pid", "child"] {
+            let _ = std::fs::remove_file(house.path(file));
+        }
+        shell.line(&format!("LEASEHOLD run x {options} -- {inner}; echo code-{round} $?"));
+        until("the command runs", || house.read("pid").ends_with('\n'));
+        match code {
+            76 => drop(house.run(["release", "x", "--force", "--yes"]).expect(0)),
+            137 => {
+                let runner = processes::runner_above(&house.read("pid"));
+                rustix::process::kill_process(runner, rustix::process::Signal::KILL).expect("it runs");
+            }
+            _ => {}
+        }
+        shell.until_shown(&format!("code-{round} {code}"));
+        until("the command is dead", || !is_alive(&house.read("pid")));
+        until("what it started is dead", || !is_alive(&house.read("child")));
+        house.run(["run", "x", "--wait", "10s", "--", "true"]).expect(0);
+    }
+}
+
 #[test]
 fn a_terminal_that_was_stopped_keeps_no_command_beyond_its_lease() {
     let house = House::new();
