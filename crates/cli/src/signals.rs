@@ -81,12 +81,19 @@ impl Signals {
     /// The next signal that asks the program to end.
     pub(crate) async fn next_that_ends_us(&mut self) -> Signal {
         loop {
-            let Caught { signal, .. } = self.next().await;
-            if ends_us(signal) {
-                return signal;
+            match self.next_that_ends_a_wait().await {
+                Signal::TSTP => stop_ourselves(),
+                signal => return signal,
             }
-            if signal == Signal::TSTP {
-                stop_ourselves();
+        }
+    }
+
+    /// The next signal that asks the program to end, or to [stop](stop_ourselves) (SIGTSTP).
+    pub(crate) async fn next_that_ends_a_wait(&mut self) -> Signal {
+        loop {
+            let Caught { signal, .. } = self.next().await;
+            if ends_us(signal) || signal == Signal::TSTP {
+                return signal;
             }
         }
     }

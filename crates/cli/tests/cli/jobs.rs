@@ -312,6 +312,26 @@ fn a_terminal_that_was_stopped_keeps_no_command_beyond_its_lease() {
 }
 
 #[test]
+fn a_waiter_that_is_suspended_leaves_the_queue_and_comes_back() {
+    let house = House::new();
+    let holder = house.hold(&["x"], "done");
+    let mut shell = Shell::start(&house);
+    shell.line("LEASEHOLD run x -- sh -c 'echo > got'");
+    until("it waits", || house.waiters("x") == 1);
+    shell.keys("\x1a");
+    shell.until_shown("Stopped");
+    assert_eq!(house.waiters("x"), 0);
+    house.touch("done");
+    holder.done().expect(0);
+    house.run(["run", "x", "--wait", "10s", "--", "true"]).expect(0);
+    assert!(!house.path("got").exists());
+    shell.line("fg");
+    until("it has its turn", || house.path("got").exists());
+    shell.ready();
+    assert_eq!(house.holders("x"), 0);
+}
+
+#[test]
 fn a_waiting_job_in_the_background_leaves_the_terminal_alone() {
     let house = House::new();
     let holder = house.hold(&["x"], "done");

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder, Kind, MultiGuard};
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::args::Global;
 use crate::boot_clock::{AsyncTimer, boot_time};
@@ -22,7 +22,7 @@ use crate::child::{Environment, Group};
 use crate::commands::{Done, GIVE_BACK, SAY_THAT_WE_WAIT, catch, close, connect_with, ended_by, report};
 use crate::exit::{self, Exit, Failure};
 use crate::guard::{Guard, Job};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::{output, terminal};
 
 pub(crate) use plan::{Patience, Plan};
@@ -41,34 +41,48 @@ pub(crate) async fn run(global: Global, plan: Plan, guard: Guard) -> Done {
         Failure::new(Exit::UNAVAILABLE, "system", format!("there is no timer to be had: {e}"))
     })?;
     let asked = Instant::now();
-    let client = tokio::select! {
-        biased;
-        signal = signals.next_that_ends_us() => return Err(given_up(signal)),
-        client = connect_with(options(&plan), &global, plan.program()) => client?,
+    let (client, held) = loop {
+        let client = tokio::select! {
+            biased;
+            signal = signals.next_that_ends_us() => return Err(given_up(signal)),
+            client = connect_with(options(&plan, asked), &global, plan.program()) => client?,
+        };
+        let failure = match claimed(&client, &plan, asked, &mut signals).await {
+            Ok(held) => break (client, held),
+            Err(NotClaimed::Suspended) => {
+                // A suspended waiter would be granted the lock in its turn, and keep it from all others.
+                let _ = timeout(LEAVE, client.close()).await;
+                signals::stop_ourselves();
+                continue;
+            }
+            Err(NotClaimed::Failed(failure)) => failure,
+        };
+        let ended = Err(failure);
+        close(&client, &ended, &mut signals, (!plan.quiet).then_some(plan.format)).await;
+        return ended;
     };
     let folder = std::env::current_dir().unwrap_or_default();
     let store = store::for_the_command(global.store.as_deref(), client.store_url(), &folder);
-    let held = match claimed(&client, &plan, asked, &mut signals).await {
-        Ok(held) => held,
-        Err(failure) => {
-            let ended = Err(failure);
-            close(&client, &ended, &mut signals, (!plan.quiet).then_some(plan.format)).await;
-            return ended;
-        }
-    };
     run_under(&client, &plan, guard, store, held, &mut signals, &timer).await
 }
 
 /// The connection is part of what is waited for. One who does not wait gives a server that starts a moment.
-fn options(plan: &Plan) -> ClientBuilder {
+fn options(plan: &Plan, asked: Instant) -> ClientBuilder {
     const A_MOMENT: Duration = Duration::from_secs(1);
     let builder = match plan.patience {
         Patience::None => Client::builder().open_for(A_MOMENT),
-        Patience::For(wait) => Client::builder().open_for(wait),
+        Patience::For(wait) => Client::builder().open_for(wait.saturating_sub(asked.elapsed())),
         Patience::Endless => Client::builder(),
     };
     let format = plan.format;
     if plan.quiet { builder } else { builder.on_outage(move |outage| report(outage, format)) }
+}
+
+/// Why there is no lock.
+enum NotClaimed {
+    Failed(Failure),
+    /// The wait was suspended, by Ctrl-Z for example.
+    Suspended,
 }
 
 async fn claimed(
@@ -76,16 +90,20 @@ async fn claimed(
     plan: &Plan,
     asked: Instant,
     signals: &mut Signals,
-) -> Result<MultiGuard, Failure> {
+) -> Result<MultiGuard, NotClaimed> {
     let claimed = tokio::select! {
         biased;
-        signal = signals.next_that_ends_us() => return Err(given_up(signal)),
-        claimed = claim::claim(client, plan, asked) => claimed?,
+        signal = signals.next_that_ends_a_wait() => return Err(match signal {
+            Signal::TSTP => NotClaimed::Suspended,
+            signal => NotClaimed::Failed(given_up(signal)),
+        }),
+        claimed = claim::claim(client, plan, asked) => claimed,
         never = waiting::show(client, plan) => match never {},
     };
     match claimed {
-        Some(held) => Ok(held),
-        None => Err(busy(client, plan).await),
+        Ok(Some(held)) => Ok(held),
+        Ok(None) => Err(NotClaimed::Failed(busy(client, plan).await)),
+        Err(e) => Err(NotClaimed::Failed(e.into())),
     }
 }
 
@@ -124,7 +142,10 @@ fn given_up(signal: Signal) -> Failure {
 /// How long one line may take that says who holds the lock.
 const A_LOOK: Duration = Duration::from_millis(500);
 
-/// Why we did not get it, in one line, unless `--quiet`.
+/// How long a waiter that is suspended waits for the store to take its place back.
+const LEAVE: Duration = Duration::from_millis(500);
+
+/// Why we did not get it, in one line, unless `--quiet`. What kept a waiter from the lock in the end may be a store that fell silent meanwhile.
 async fn busy(client: &Client, plan: &Plan) -> Failure {
     if plan.quiet {
         return Failure::silent(Exit::BUSY);
