@@ -170,6 +170,17 @@ fn a_signal_that_was_ignored_from_the_start_stays_ignored() {
     Running::of(shell.spawn().expect("a shell")).done().expect(9);
 }
 
+/// The exception that docs/cli.md names: a Rust program ignores SIGPIPE before its first line, and can't see what it was before.
+#[test]
+fn a_sigpipe_that_was_ignored_from_the_start_has_its_default_effect_again() {
+    let house = House::new();
+    let leasehold = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!("trap '' PIPE; exec {leasehold} run x -- sh -c 'kill -PIPE $$; exit 9'");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &script]).env("LEASEHOLD_STORE", house.store());
+    Running::of(shell.spawn().expect("a shell")).done().expect(128 + 13);
+}
+
 #[test]
 fn orphans_are_collected_while_the_command_runs() {
     let house = House::new();

@@ -53,6 +53,15 @@ fn an_inner_run_has_the_password_file_of_the_outer_one_wherever_it_is_started() 
 }
 
 #[test]
+fn an_inner_run_that_waits_for_any_lock_of_the_outer_one_is_warned() {
+    let house = House::new();
+    let inner = concat!(env!("CARGO_BIN_EXE_leasehold"), " run c --also b --wait 1s -- true");
+    let done = house.run(["run", "a", "--also", "b", "--", "sh", "-c", inner]).expect(75);
+    assert!(done.stderr.starts_with("leasehold: warning: deadlock: "), "{done:?}");
+    assert!(done.stderr.contains("\"b\""), "{done:?}");
+}
+
+#[test]
 fn an_inner_run_that_waits_for_the_outer_one_is_warned() {
     let house = House::new();
     let store = format!("redis://:s3cret%2F%3D%26%3F%40@{}", SERVER.address());

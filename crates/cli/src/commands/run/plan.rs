@@ -39,6 +39,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
     None,
+    /// Not for zero.
     For(Duration),
     Endless,
 }
@@ -53,7 +54,7 @@ impl Plan {
             _ => Want::Exclusive,
         };
         let patience = match (args.try_, args.wait) {
-            (true, _) => Patience::None,
+            (true, _) | (_, Some(Duration::ZERO)) => Patience::None,
             (false, Some(wait)) => Patience::For(wait),
             (false, None) => Patience::Endless,
         };
@@ -130,4 +131,28 @@ fn distinct(texts: impl Iterator<Item = String>) -> Result<Vec<Name>, Failure> {
         names.push(name);
     }
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_of_zero_is_a_try() {
+        for (options, patience) in [
+            (&["--wait", "0"][..], Patience::None),
+            (&["--wait", "0s"], Patience::None),
+            (&["--try"], Patience::None),
+            (&["--wait", "1ms"], Patience::For(Duration::from_millis(1))),
+            (&[], Patience::Endless),
+        ] {
+            let line = [&["leasehold", "run", "x"], options, &["--", "true"]].concat();
+            let args::Command::Run(args) = args::Cli::try_parse_from(line).expect("arguments").command else {
+                panic!("it is a run")
+            };
+            assert_eq!(Plan::of(*args, Format::Text).expect("a plan").patience, patience, "{options:?}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
-use leasehold::{Client, Name, Snapshot};
+use leasehold::{Client, Name, Snapshot, Token};
 use rustix::termios::tcgetwinsize;
 
 use crate::args::Format;
@@ -51,14 +51,22 @@ pub(crate) async fn show(client: &Client, plan: &Plan) -> Infallible {
 
 /// A run inside a run of the same lock waits for what waits for it. The environment tells of the outer one, and of all its locks (`--also`).
 async fn warn_of_our_own_lock(client: &Client, plan: &Plan) {
-    let outer = |key: &str| std::env::var(key).ok();
-    let (Some(name), Some(token)) = (outer("LEASEHOLD_NAME"), outer("LEASEHOLD_TOKEN")) else { return };
-    let Some(name) = plan.names.iter().find(|ours| ours.as_str() == name) else { return };
-    let Ok(lock) = client.inspect(name).await else { return };
-    if lock.holders.iter().any(|holder| holder.token.is_some_and(|t| t.to_string() == token)) {
-        let what =
-            format!("this command itself runs under the lock {:?}: it waits for its own end", name.as_str());
-        exit::warn(plan.format, "deadlock", what);
+    let outer = (0..).map_while(|at: usize| {
+        let suffix = if at == 0 { String::new() } else { format!("_{at}") };
+        let name = std::env::var(format!("LEASEHOLD_NAME{suffix}")).ok()?;
+        Some((name, std::env::var(format!("LEASEHOLD_TOKEN{suffix}")).ok()))
+    });
+    for (name, token) in outer {
+        let Some(name) = plan.names.iter().find(|ours| ours.as_str() == name) else { continue };
+        let Ok(lock) = client.inspect(name).await else { return };
+        let is_ours = |of: Option<Token>| of.is_some() && of.map(|of| of.to_string()) == token;
+        if lock.holders.iter().any(|holder| is_ours(holder.token)) {
+            let what = format!(
+                "this command itself runs under the lock {:?}: it waits for its own end",
+                name.as_str()
+            );
+            return exit::warn(plan.format, "deadlock", what);
+        }
     }
 }
 
