@@ -5,7 +5,7 @@
 
 use std::io;
 
-use leasehold::{Error, Kind};
+use leasehold::{Error, Kind, Retry};
 
 use crate::args::Format;
 
@@ -57,6 +57,8 @@ pub(crate) struct Failure {
     message: Option<Box<Message>>,
     /// A signal from the terminal that we should be seen to die of, see [`crate::sys::die_of`].
     pub(crate) die_of: Option<rustix::process::Signal>,
+    /// The store did not answer just now, or not as it should: it is not worth waiting for once more.
+    pub(crate) store_is_away: bool,
 }
 
 /// One thing to say: of what kind, what, and what to do about it.
@@ -74,7 +76,7 @@ struct Message {
 impl Failure {
     pub(crate) fn new(exit: Exit, kind: &'static str, what: impl Into<String>) -> Self {
         let message = Message { kind, what: what.into(), advice: None, line: None, store: None, name: None };
-        Failure { exit, message: Some(Box::new(message)), die_of: None }
+        Failure { exit, message: Some(Box::new(message)), die_of: None, store_is_away: false }
     }
 
     pub(crate) fn usage(what: impl Into<String>) -> Self {
@@ -83,7 +85,7 @@ impl Failure {
 
     /// Ends with this code and without a word.
     pub(crate) fn silent(exit: Exit) -> Self {
-        Failure { exit, message: None, die_of: None }
+        Failure { exit, message: None, die_of: None, store_is_away: false }
     }
 
     pub(crate) fn advice(mut self, advice: impl Into<String>) -> Self {
@@ -111,7 +113,9 @@ impl From<Error> for Failure {
             store: e.store().map(str::to_owned),
             name: e.name().map(|n| n.as_str().to_owned()),
         };
-        Failure { exit: Exit::of_kind(e.kind()), message: Some(Box::new(message)), die_of: None }
+        let exit = Exit::of_kind(e.kind());
+        let store_is_away = exit == Exit::UNAVAILABLE || e.retry_advice() == Retry::Later;
+        Failure { exit, message: Some(Box::new(message)), die_of: None, store_is_away }
     }
 }
 

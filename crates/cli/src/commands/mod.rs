@@ -63,12 +63,6 @@ fn block_on(work: impl Future<Output = Done>) -> Done {
 }
 
 /// A client of the store that was asked for. `program` is what others read if no label was given.
-async fn connect(global: &Global, program: &OsStr) -> Result<Client, Failure> {
-    let format = global.format;
-    connect_with(Client::builder().on_outage(move |outage| report(outage, format)), global, program).await
-}
-
-/// The same with more options.
 async fn connect_with(builder: ClientBuilder, global: &Global, program: &OsStr) -> Result<Client, Failure> {
     let label = global.label.clone().unwrap_or_else(|| label_for(program));
     Ok(leasehold::connect_with(builder.label(label), global.store.as_deref().unwrap_or("")).await?)
@@ -108,7 +102,7 @@ const SAY_THAT_WE_WAIT: Duration = Duration::from_secs(1);
 async fn close(client: &Client, ended: &Done, signals: &mut Signals, said_in: Option<Format>) {
     /// It has just been waited for in vain.
     const NONE: Duration = Duration::from_millis(50);
-    let away = matches!(ended, Err(failure) if failure.exit == Exit::UNAVAILABLE);
+    let away = matches!(ended, Err(failure) if failure.store_is_away);
     let mut closing = std::pin::pin!(client.close());
     let first = if away { NONE } else { SAY_THAT_WE_WAIT };
     if timeout(first, &mut closing).await.is_ok() || away {
@@ -135,9 +129,19 @@ async fn with_client<F>(global: &Global, work: impl FnOnce(Client) -> F) -> Done
 where
     F: Future<Output = Done>,
 {
+    with_client_of(Client::builder(), global, work).await
+}
+
+/// The same with more options.
+async fn with_client_of<F>(builder: ClientBuilder, global: &Global, work: impl FnOnce(Client) -> F) -> Done
+where
+    F: Future<Output = Done>,
+{
     let mut signals = catch(Signals::that_end_us())?;
+    let format = global.format;
+    let builder = builder.on_outage(move |outage| report(outage, format));
     let client = tokio::select! {
-        client = connect(global, OsStr::new("leasehold")) => client?,
+        client = connect_with(builder, global, OsStr::new("leasehold")) => client?,
         signal = signals.next_that_ends_us() => return Err(ended_by(signal)),
     };
     let ended = tokio::select! {

@@ -3,11 +3,11 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, EntryView, Name, Token};
+use leasehold::{Client, EntryView, Name, Retry, Token};
 use serde_json::json;
 
 use crate::args::{Format, Global, Release};
-use crate::commands::{Done, with_client};
+use crate::commands::{Done, with_client_of};
 use crate::exit::{self, Exit, Failure};
 use crate::output::{self, Look, Out};
 use crate::stderr;
@@ -50,16 +50,23 @@ impl Plan {
 }
 
 pub(crate) async fn run(global: Global, plan: Plan) -> Done {
-    with_client(&global, async |client| release(&client, plan, global.format).await).await
+    let until = plan.wait.map(|wait| Instant::now() + wait);
+    let mut builder = Client::builder();
+    if let Some(wait) = plan.wait {
+        builder = builder.open_for(wait);
+    }
+    with_client_of(builder, &global, async |client| release(&client, plan, until, global.format).await).await
 }
 
-async fn release(client: &Client, plan: Plan, format: Format) -> Done {
+/// `until` is the end of the wait.
+async fn release(client: &Client, plan: Plan, until: Option<Instant>, format: Format) -> Done {
     let mut expected = plan.token;
+    let patient = until.map_or_else(|| client.clone(), |until| client.with_retry_for(left_until(until)));
     if plan.how == How::Ask {
-        let asked = client.request_release(&plan.name, expected).await?;
+        let asked = patient.request_release(&plan.name, expected).await?;
         report(&plan, &asked, format)?;
-        let Some(wait) = plan.wait else { return Ok(Exit::OK) };
-        if gave_it_back(client, &plan.name, &asked, wait).await? {
+        let (Some(wait), Some(until)) = (plan.wait, until) else { return Ok(Exit::OK) };
+        if gave_it_back(client, &plan.name, &asked, until).await? {
             return Ok(Exit::OK);
         }
         let what = format!("after {}, {:?} was not given back", output::duration(wait), plan.name.as_str());
@@ -77,9 +84,9 @@ async fn release(client: &Client, plan: Plan, format: Format) -> Done {
             expected = only.token;
         }
     }
-    if let Some(wait) = plan.wait {
-        let asked = client.request_release(&plan.name, expected).await?;
-        if gave_it_back(client, &plan.name, &asked, wait).await? {
+    if let Some(until) = until {
+        let asked = patient.request_release(&plan.name, expected).await?;
+        if gave_it_back(client, &plan.name, &asked, until).await? {
             report(&Plan { how: How::Ask, ..plan }, &asked, format)?;
             return Ok(Exit::OK);
         }
@@ -96,23 +103,33 @@ async fn release(client: &Client, plan: Plan, format: Format) -> Done {
 const OVERLAP: &str = "the lock is free for the next holder now, and what ran under it may go on for a while: a command of `leasehold run` for \
     up to its --grace (5s), a program until it notices; --wait asks first, and fencing tokens keep late writers out";
 
-/// Waits until none of those that were asked holds the lock any more.
+fn left_until(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
+/// Waits until none of those that were asked holds the lock any more. A store that is away meanwhile is asked again until the wait is over.
 async fn gave_it_back(
     client: &Client,
     name: &Name,
     asked: &[EntryView],
-    wait: Duration,
+    until: Instant,
 ) -> Result<bool, Failure> {
     const LOOK: Duration = Duration::from_millis(50);
-    let until = Instant::now() + wait;
     loop {
-        let holders = client.inspect(name).await?.holders;
-        if !holders.iter().any(|holder| asked.iter().any(|asked| asked.id == holder.id)) {
-            return Ok(true);
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(false);
+        let seen = client.with_retry_for(left_until(until)).inspect(name).await;
+        let left = left_until(until);
+        match seen {
+            Ok(lock) => {
+                let is_asked = |holder: &EntryView| asked.iter().any(|asked| asked.id == holder.id);
+                if !lock.holders.iter().any(is_asked) {
+                    return Ok(true);
+                }
+                if left.is_zero() {
+                    return Ok(false);
+                }
+            }
+            Err(e) if left.is_zero() || e.retry_advice() == Retry::Never => return Err(e.into()),
+            Err(_) => {}
         }
         tokio::time::sleep(left.min(LOOK)).await;
     }

@@ -68,6 +68,74 @@ fn a_wait_ends_in_time_though_the_store_is_away() {
 }
 
 #[test]
+fn a_wait_in_the_queue_ends_in_time_though_the_store_falls_silent() {
+    let (house, server) = (House::new(), Redis::start(RedisOptions::new()));
+    let proxy = Proxy::start(server.address());
+    let (direct, url) = (server.url(), format!("{}/?timeout=1s", through(&proxy)));
+    let script = "echo > held; until [ -e done ]; do sleep 0.01; done";
+    let holder =
+        house.start(["--store", &direct, "run", "loud", "--also", "quiet", "--", "sh", "-c", script]);
+    until("it is held", || house.path("held").exists());
+    let waits = |name| {
+        let shown = house.run(["--store", &direct, "--format", "json", "show", name]).json();
+        shown["waiters"].as_array().is_some_and(|waiters| !waiters.is_empty())
+    };
+    for (name, quiet) in [("loud", &[][..]), ("quiet", &["--quiet"])] {
+        proxy.pass();
+        let since = Instant::now();
+        let waiter = [&["--store", &url, "run", "--wait", "4s"], quiet, &[name, "--", "true"]].concat();
+        let waiter = house.start(waiter);
+        until("it waits", || waits(name));
+        proxy.hang();
+        let done = waiter.done();
+        let time = since.elapsed();
+        assert!(time >= Duration::from_secs(4) && time < Duration::from_millis(7_500), "{time:?}: {done:#?}");
+        done.expect(69).says(&["tried for", &proxy.address().to_string()]);
+    }
+    house.touch("done");
+    holder.done().expect(0);
+}
+
+#[test]
+fn a_release_waits_as_long_as_it_was_told() {
+    let (house, server) = (House::new(), Redis::start(RedisOptions::new()));
+    let proxy = Proxy::start(server.address());
+    let (direct, url) = (server.url(), through(&proxy));
+    let script = "echo > held; until [ -e done ]; do sleep 0.01; done";
+    let holder = house.start(["--store", &direct, "run", "x", "--", "sh", "-c", script]);
+    until("it is held", || house.path("held").exists());
+    for how in [&["--ask"][..], &["--force", "--yes"]] {
+        let release = [&["--store", &url, "release", "x"], how, &["--wait", "3s"]].concat();
+        proxy.refuse();
+        let (done, time) = timed(&house, &release);
+        assert!(time < Duration::from_secs(3) + SLACK, "{time:?}: {done:#?}");
+        done.expect(69);
+        // It has asked, and the store falls silent.
+        proxy.pass();
+        let since = Instant::now();
+        let waiting = house.start(&release);
+        until("it was asked", || house.run(["--store", &direct, "show", "x"]).stdout.contains("asked"));
+        proxy.hang();
+        let done = waiting.done();
+        let time = since.elapsed();
+        assert!(
+            time >= Duration::from_secs(3) && time < Duration::from_secs(3) + SLACK,
+            "{time:?}: {done:#?}"
+        );
+        done.expect(69);
+    }
+    // One that is back in time is no reason to give up.
+    proxy.pass();
+    let waiting = house.start(["--store", &url, "release", "x", "--ask", "--wait", "25s"]);
+    std::thread::sleep(Duration::from_millis(500));
+    proxy.refuse();
+    house.touch("done");
+    holder.done().expect(0);
+    proxy.pass();
+    waiting.done().expect(0);
+}
+
+#[test]
 fn a_limit_is_kept_on_a_server_that_is_full() {
     let house = House::new();
     let server = Redis::start(RedisOptions::new().max_memory("1mb"));

@@ -147,22 +147,36 @@ const LEAVE: Duration = Duration::from_millis(500);
 
 /// Why we did not get it, in one line, unless `--quiet`. What kept a waiter from the lock in the end may be a store that fell silent meanwhile.
 async fn busy(client: &Client, plan: &Plan) -> Failure {
-    if plan.quiet {
+    let waited = match plan.patience {
+        Patience::For(wait) => Some(format!("after {}, ", output::duration(wait))),
+        _ => None,
+    };
+    if plan.quiet && waited.is_none() {
         return Failure::silent(Exit::BUSY);
     }
-    let waited = match plan.patience {
-        Patience::For(wait) if !wait.is_zero() => format!("after {}, ", output::duration(wait)),
-        _ => String::new(),
-    };
+    let mut what = format!("{:?} could not be had", plan.names[0].as_str());
+    let mut away = false;
     for name in &plan.names {
-        if let Some(lock) =
-            client.with_retry_for(A_LOOK).inspect(name).await.ok().filter(|lock| !lock.holders.is_empty())
-        {
-            let what = format!("{waited}{:?} is {}", name.as_str(), waiting::held_by(&lock));
-            return Failure::new(Exit::BUSY, "busy", what);
+        match client.with_retry_for(A_LOOK).inspect(name).await {
+            Ok(lock) if lock.holders.is_empty() => {}
+            Ok(lock) => {
+                what = format!("{:?} is {}", name.as_str(), waiting::held_by(&lock));
+                break;
+            }
+            Err(e) if e.kind() == Kind::Unavailable && waited.is_some() => return e.into(),
+            Err(_) => {
+                away = true;
+                break;
+            }
         }
     }
-    Failure::new(Exit::BUSY, "busy", format!("{waited}{:?} could not be had", plan.names[0].as_str()))
+    let mut failure = if plan.quiet {
+        Failure::silent(Exit::BUSY)
+    } else {
+        Failure::new(Exit::BUSY, "busy", format!("{}{what}", waited.unwrap_or_default()))
+    };
+    failure.store_is_away = away;
+    failure
 }
 
 /// Says what keeps us, if it takes long.
