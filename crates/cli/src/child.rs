@@ -208,7 +208,8 @@ pub(crate) fn signal_all(root: Root, group: Option<Pid>, signal: Signal) -> io::
     }
 }
 
-/// Sends a signal to the group of the command. When the command was waited for and none of the group is left, its id may be another one's.
+/// Sends a signal to the group of the command. When the command was waited for and none of the group is left, its id
+/// may be another one's.
 fn signal_group(root: Root, group: Pid, signal: Signal) -> Result<(), Errno> {
     let in_group = |member: &Member| member.group == group.as_raw_nonzero().get();
     let is_left =
@@ -220,8 +221,8 @@ fn signal_group(root: Root, group: Pid, signal: Signal) -> Result<(), Errno> {
     }
 }
 
-/// Whether nothing that counts lives below `root` any more, or, where trees can't be seen, in this group. What can't be seen at the
-/// moment (no more files may be opened) is not gone.
+/// Whether nothing that counts lives below `root` any more, or, where trees can't be seen, in this group. What can't be
+/// seen at the moment (no more files may be opened) is not gone.
 pub(crate) fn nothing_left(root: Root, group: Option<Pid>, counts: impl Fn(&Member) -> bool) -> bool {
     if tree::is_visible() {
         tree::below(root).is_ok_and(|members| !members.iter().any(counts))

@@ -1,5 +1,6 @@
-//! Writing to stderr without waiting for it: a thread of its own writes what is said. A reader that stopped reading (Ctrl-S on a terminal, a
-//! pager, a full pipe) blocks that thread and nothing else. What does not fit into a short queue meanwhile is dropped.
+//! Writing to stderr without waiting for it: a thread of its own writes what is said. A reader that stopped reading
+//! (Ctrl-S on a terminal, a pager, a full pipe) blocks that thread and nothing else. What does not fit into a short
+//! queue meanwhile is dropped.
 //!
 //! It writes to the file itself: a thread that is blocked while it writes to [`std::io::stderr`] keeps its lock.
 
@@ -80,7 +81,8 @@ pub(crate) fn flush() {
 }
 
 fn serve() {
-    // The signals of this program are for its other threads. And SIGTTOU would stop us (`stty tostop`) in the middle of stopping the command.
+    // The signals of this program are for its other threads. And SIGTTOU would stop us (`stty tostop`) in the middle of
+    // stopping the command.
     sys::block_all_but(Signal::CHILD);
     let mut queue = lock();
     loop {

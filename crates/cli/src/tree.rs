@@ -3,7 +3,8 @@
 //! A process group is too small a net: `timeout`, and shells with job control, put what they start into groups of their own. It can
 //! also be too large: on a terminal the command shares the group of the shell's job with the rest of a pipeline. Descent is
 //! exact, because the runner and its guard are subreapers: an orphan becomes a child of theirs, and stays in the tree.
-//! What calls `setsid` is a daemon, and on its own; but not the command itself (`setsid make`), nor what stays in the session that it makes.
+//! What calls `setsid` is a daemon, and on its own; but not the command itself (`setsid make`), nor what stays in the
+//! session that it makes.
 //!
 //! Read from /proc. Where there is none (not on Linux) the tree can't be seen, and the process group has to do.
 
@@ -30,8 +31,8 @@ struct Stat {
     session: i32,
 }
 
-/// The root of a tree, and the sessions in which a process has to be to belong to it: the one that the command was started in, and the one that
-/// it may have made.
+/// The root of a tree, and the sessions in which a process has to be to belong to it: the one that the command was
+/// started in, and the one that it may have made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Root {
     pub(crate) pid: Pid,
@@ -69,8 +70,8 @@ impl Root {
     }
 }
 
-/// All living processes of the tree, without the root itself, and those children of the root that it has not waited for yet. An error if that
-/// can't be seen.
+/// All living processes of the tree, without the root itself, and those children of the root that it has not waited for
+/// yet. An error if that can't be seen.
 pub(crate) fn below(root: Root) -> io::Result<Vec<Member>> {
     let mut children: HashMap<i32, Vec<Stat>> = HashMap::new();
     for stat in everything()? {
@@ -120,8 +121,8 @@ pub(crate) struct Told {
     pub(crate) refused: Option<Errno>,
 }
 
-/// Sends a signal to all of the tree that `choose` wants, also to those that were forked while the others were told. Where the tree can't be
-/// seen, to the command itself.
+/// Sends a signal to all of the tree that `choose` wants, also to those that were forked while the others were told.
+/// Where the tree can't be seen, to the command itself.
 pub(crate) fn signal(root: Root, signal: Signal, choose: impl Fn(&Member) -> bool) -> Told {
     let (mut seen, mut result) = (Vec::new(), Told::default());
     // One round finds them all, unless they fork right now.

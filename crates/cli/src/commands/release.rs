@@ -107,7 +107,8 @@ fn left_until(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now())
 }
 
-/// Waits until none of those that were asked holds the lock any more. A store that is away meanwhile is asked again until the wait is over.
+/// Waits until none of those that were asked holds the lock any more. A store that is away meanwhile is asked again
+/// until the wait is over.
 async fn gave_it_back(
     client: &Client,
     name: &Name,

@@ -131,8 +131,8 @@ impl Guarded {
         }
     }
 
-    /// Hears all that the runner has said, before anything is done: what it said first may not be true any more if this process was stopped.
-    /// `false` if the runner is dead.
+    /// Hears all that the runner has said, before anything is done: what it said first may not be true any more if this
+    /// process was stopped. `false` if the runner is dead.
     fn hear(&mut self, socket: &OwnedFd) -> bool {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         while matches!(poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&at_once)), Ok(1..)) {
@@ -182,7 +182,8 @@ impl Guarded {
 
     fn say_overdue(&mut self) {
         if !std::mem::replace(&mut self.overdue, true) {
-            let what = "the lock or --max-hold ends, and leasehold does nothing about it (was it stopped?); the command is being stopped";
+            let what = "the lock or --max-hold ends, and leasehold does nothing about it (was it stopped?); \
+                        the command is being stopped";
             exit::warn(self.format, "guard", what);
         }
     }

@@ -170,7 +170,8 @@ fn a_signal_that_was_ignored_from_the_start_stays_ignored() {
     Running::of(shell.spawn().expect("a shell")).done().expect(9);
 }
 
-/// The exception that docs/cli.md names: a Rust program ignores SIGPIPE before its first line, and can't see what it was before.
+/// The exception that docs/cli.md names: a Rust program ignores SIGPIPE before its first line, and can't see what it
+/// was before.
 #[test]
 fn a_sigpipe_that_was_ignored_from_the_start_has_its_default_effect_again() {
     let house = House::new();

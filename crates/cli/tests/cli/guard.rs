@@ -395,7 +395,8 @@ fn beat(house: &House) -> Option<u64> {
     house.read("beat").trim().parse().ok()
 }
 
-/// Both keepers may be stopped for a moment, as with the machine that they run on: it must not end a command whose lock is good for long.
+/// Both keepers may be stopped for a moment, as with the machine that they run on: it must not end a command whose lock
+/// is good for long.
 #[test]
 fn the_guard_knows_far_ahead_that_the_lock_is_good() {
     let server = ZooKeeper::start(ZooKeeperOptions::new().tick(Duration::from_millis(500)));

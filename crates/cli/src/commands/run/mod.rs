@@ -145,7 +145,8 @@ const A_LOOK: Duration = Duration::from_millis(500);
 /// How long a waiter that is suspended waits for the store to take its place back.
 const LEAVE: Duration = Duration::from_millis(500);
 
-/// Why we did not get it, in one line, unless `--quiet`. What kept a waiter from the lock in the end may be a store that fell silent meanwhile.
+/// Why we did not get it, in one line, unless `--quiet`. What kept a waiter from the lock in the end may be a store
+/// that fell silent meanwhile.
 async fn busy(client: &Client, plan: &Plan) -> Failure {
     let waited = match plan.patience {
         Patience::For(wait) => Some(format!("after {}, ", output::duration(wait))),

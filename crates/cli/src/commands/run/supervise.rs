@@ -55,8 +55,9 @@ pub(crate) struct Supervisor<'a> {
     fullest: Duration,
 }
 
-/// When to look whether the lock was renewed, and to tell the guard, if it is good for this long: half-way. So the guard knows of at least half
-/// of it ahead, and a moment in which both of us are stopped (a suspended machine) ends no command.
+/// When to look whether the lock was renewed, and to tell the guard, if it is good for this long: half-way. So the
+/// guard knows of at least half of it ahead, and a moment in which both of us are stopped (a suspended machine) ends no
+/// command.
 fn until_told_again(left: Duration) -> Duration {
     const NOT_WORTH_IT: Duration = Duration::from_millis(100);
     if left / 2 < NOT_WORTH_IT { left } else { left / 2 }

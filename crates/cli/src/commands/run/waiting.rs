@@ -40,7 +40,8 @@ pub(crate) async fn show(client: &Client, plan: &Plan) -> Infallible {
             text = describe(client, &plan.names).await.or(text);
         }
         ticks += 1;
-        // A background job keeps quiet, and a terminal that was stopped (Ctrl-S) does not get all that it missed at once.
+        // A background job keeps quiet, and a terminal that was stopped (Ctrl-S) does not get all that it missed at
+        // once.
         if let Some(text) = text.as_ref().filter(|_| terminal::is_ours() && stderr::is_idle()) {
             line.0.set_message(text.clone());
             line.0.tick();
@@ -49,7 +50,8 @@ pub(crate) async fn show(client: &Client, plan: &Plan) -> Infallible {
     }
 }
 
-/// A run inside a run of the same lock waits for what waits for it. The environment tells of the outer one, and of all its locks (`--also`).
+/// A run inside a run of the same lock waits for what waits for it. The environment tells of the outer one, and of all
+/// its locks (`--also`).
 async fn warn_of_our_own_lock(client: &Client, plan: &Plan) {
     let outer = (0..).map_while(|at: usize| {
         let suffix = if at == 0 { String::new() } else { format!("_{at}") };
