@@ -400,11 +400,11 @@ fn beat(house: &House) -> Option<u64> {
 #[test]
 fn the_guard_knows_far_ahead_that_the_lock_is_good() {
     let server = ZooKeeper::start(ZooKeeperOptions::new().tick(Duration::from_millis(500)));
-    let (house, url) = (House::new(), format!("zookeeper://{}?session=4s", server.address()));
+    let (house, url) = (House::new(), format!("zookeeper://{}?session=8s", server.address()));
     let running = house.start(["--store", &url, "run", "x", "--", "sh", "-c", BEAT]);
     until("it runs", || beat(&house).is_some());
     let guard = processes::guard_of(&running).expect("a guard").as_raw_nonzero().to_string();
-    let (until, mut seen) = (Instant::now() + Duration::from_secs(6), Vec::new());
+    let (until, mut seen) = (Instant::now() + Duration::from_secs(8), Vec::new());
     while Instant::now() < until {
         seen.extend(times_of_the_boot_clock(&guard));
         std::thread::sleep(Duration::from_millis(10));
