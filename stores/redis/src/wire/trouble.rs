@@ -132,7 +132,8 @@ fn failed(code: &str, details: &str, error: &ServerError, from: &Address) -> Err
             "please report this",
             Retry::Never,
         ),
-        _ if details.contains("max number of clients reached") => made(
+        // A server of a cluster counts the others in: "max number of clients + cluster connections reached".
+        _ if details.contains("max number of clients") => made(
             Kind::Unavailable,
             format!("the server {from} has as many clients as it takes"),
             "raise `maxclients` of the server, or find who keeps so many connections",
@@ -282,6 +283,7 @@ mod tests {
             "TRYAGAIN Multiple keys request during rehashing of slot",
             "READONLY You can't write against a read only replica.",
             "ERR max number of clients reached",
+            "ERR max number of clients + cluster connections reached",
         ] {
             match judge(&said(text), &here()) {
                 Verdict::Again(e) | Verdict::NotMaster(e) | Verdict::Failed(e) => {
