@@ -57,12 +57,68 @@ pub(crate) fn judge(error: mysql_async::Error) -> Trouble {
         // No right to do this to a table, a database, a column.
         1142 | 1044 | 1143 | 1227 | 1370 => Trouble::no_rights(&said, "mysql"),
         1054 => Trouble::Error(other_schema(&server.message)),
-        // The login, the user's host, the database.
-        1045 | 1049 | 1130 | 1698 => Trouble::no_entry(&said),
-        // Too many connections, a shutdown, a killed connection or statement, no space, a node of a cluster that is not ready.
-        1040 | 1203 | 1226 | 1053 | 1077 | 1079 | 1080 | 1158..=1161 | 1317 | 1927 | 1021 | 1114 | 1047 => {
-            Trouble::unavailable(&said)
-        }
+        // The login, the user's host (blocked after too many failed logins, too), the database, a locked account, an
+        // old password.
+        1045 | 1049 | 1129 | 1130 | 1698 | 1862 | 3118 | 4151 => Trouble::no_entry(&said),
+        // Too many connections, threads, or transactions; no memory, no space, no room for row locks; a name server
+        // that does not answer.
+        1040 | 1203 | 1226 | 1135 | 1637 | 1041 | 1021 | 1114 | 1206 | 1042 => Trouble::unavailable(&said),
+        // A shutdown, or offline mode; a connection or statement that was ended; a node of a cluster that is not ready.
+        1053 | 1077 | 1079 | 1080 | 3032 | 1158..=1161 | 1317 | 1927 | 1047 => Trouble::unavailable(&said),
+        // A statement that took longer than the server allows (`max_statement_time`, `max_execution_time`): it waited
+        // for another one.
+        1969 | 3024 => Trouble::unavailable(&said),
         _ => Trouble::said(&said),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Retry;
+
+    use super::*;
+
+    fn told(code: u16) -> Trouble {
+        let error = mysql_async::ServerError { code, message: "words".to_owned(), state: "HY000".to_owned() };
+        judge(mysql_async::Error::Server(error))
+    }
+
+    /// The kind and the advice of an error, and whether its connection is given up.
+    fn judged(code: u16) -> (Kind, Retry, bool) {
+        match told(code) {
+            Trouble::Broken(error) => (error.kind(), error.retry_advice(), true),
+            Trouble::Error(error) => (error.kind(), error.retry_advice(), false),
+            other => panic!("{code}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_unavailable() {
+        for code in [
+            1021, 1040, 1041, 1042, 1047, 1053, 1077, 1079, 1080, 1114, 1135, 1158, 1161, 1203, 1206, 1226,
+            1317, 1637, 1927, 1969, 3024, 3032,
+        ] {
+            assert_eq!(judged(code), (Kind::Unavailable, Retry::SameId, true), "{code}");
+        }
+        for code in [1290, 1792, 1836, 3100] {
+            assert_eq!(judged(code), (Kind::Unavailable, Retry::Later, true), "{code}");
+        }
+        for code in [1020, 1205, 1213] {
+            assert!(matches!(told(code), Trouble::Again), "{code}");
+        }
+    }
+
+    #[test]
+    fn what_can_never_work_is_final() {
+        for code in [1045, 1049, 1129, 1130, 1698, 1862, 3118, 4151] {
+            assert_eq!(judged(code), (Kind::Refused, Retry::Never, true), "{code}");
+        }
+        for code in [1044, 1142, 1143, 1227, 1370] {
+            assert_eq!(judged(code), (Kind::Refused, Retry::Never, false), "{code}");
+        }
+        assert_eq!(judged(1054), (Kind::Mismatch, Retry::Never, false));
+        // A syntax error, say.
+        assert_eq!(judged(1064), (Kind::Store, Retry::Never, false));
+        assert!(matches!(told(1146), Trouble::NoTables));
     }
 }

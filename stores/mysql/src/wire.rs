@@ -334,7 +334,7 @@ pub(crate) async fn connect(config: &Config) -> Result<Conn, Trouble> {
     let said = AtomicBool::new(false);
     let connected = if config.known.load(Ordering::Relaxed) {
         dial(config, &said).await.map_err(|trouble| match trouble {
-            Trouble::Broken(error) if error.retry_advice() == Retry::Never => {
+            Trouble::Broken(error) | Trouble::Error(error) if error.retry_advice() == Retry::Never => {
                 Trouble::Broken(error.retry(Retry::Later))
             }
             trouble => trouble,

@@ -35,23 +35,28 @@ pub(crate) fn judge(error: tokio_postgres::Error) -> Trouble {
         let kind = if may_pass(&error) { Kind::Unavailable } else { Kind::Refused };
         return Trouble::Broken(Error::new(kind, "the connection to the database failed").because(error));
     };
-    if [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE].contains(&code) {
+    let said = error.as_db_error().map_or_else(|| error.to_string(), |said| said.message().to_owned());
+    of_server(&code, &said)
+}
+
+/// Judges what the server said.
+fn of_server(code: &SqlState, said: &str) -> Trouble {
+    if [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE].contains(code) {
         RETRIED.fetch_add(1, Ordering::Relaxed);
         return Trouble::Again;
     }
-    if code == SqlState::UNDEFINED_TABLE || code == SqlState::INVALID_SCHEMA_NAME {
+    if [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME].contains(code) {
         return Trouble::NoTables;
     }
-    let said = error.as_db_error().map_or_else(|| error.to_string(), |said| said.message().to_owned());
-    if code == SqlState::READ_ONLY_SQL_TRANSACTION {
+    if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
         let advice = "connect to the primary, or name all hosts and add target_session_attrs=read-write";
-        return Trouble::read_only(&said, advice);
+        return Trouble::read_only(said, advice);
     }
-    if code == SqlState::INSUFFICIENT_PRIVILEGE {
-        return Trouble::no_rights(&said, "postgres");
+    if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        return Trouble::no_rights(said, "postgres");
     }
-    if code == SqlState::UNDEFINED_COLUMN {
-        return Trouble::Error(other_schema(&said));
+    if *code == SqlState::UNDEFINED_COLUMN {
+        return Trouble::Error(other_schema(said));
     }
     match code.code().get(..2) {
         // A pooler says so of what the server says with other numbers.
@@ -60,11 +65,68 @@ pub(crate) fn judge(error: tokio_postgres::Error) -> Trouble {
                 .iter()
                 .any(|no| said.contains(no)) =>
         {
-            Trouble::no_entry(&said)
+            Trouble::no_entry(said)
         }
-        // Connections, resources, operators, and the system below.
-        Some("08" | "53" | "57" | "58") => Trouble::unavailable(&said),
-        Some("28" | "3D") => Trouble::no_entry(&said),
-        _ => Trouble::said(&said),
+        // Connections, resources, operators (one of them is `statement_timeout`), and the system below.
+        Some("08" | "53" | "57" | "58") => Trouble::unavailable(said),
+        Some("28" | "3D") => Trouble::no_entry(said),
+        _ if CUT_SHORT.contains(&code.code()) => Trouble::unavailable(said),
+        _ => Trouble::said(said),
+    }
+}
+
+/// What took longer than the server allows, since it waited for another one: `lock_timeout`,
+/// `idle_in_transaction_session_timeout`, `transaction_timeout`.
+const CUT_SHORT: [&str; 3] = ["55P03", "25P03", "25P04"];
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Retry;
+
+    use super::*;
+
+    fn told(code: &str) -> Trouble {
+        of_server(&SqlState::from_code(code), "words")
+    }
+
+    /// The kind and the advice of an error, and whether its connection is given up.
+    fn judged(code: &str) -> (Kind, Retry, bool) {
+        match told(code) {
+            Trouble::Broken(error) => (error.kind(), error.retry_advice(), true),
+            Trouble::Error(error) => (error.kind(), error.retry_advice(), false),
+            other => panic!("{code}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_unavailable() {
+        for code in [
+            "08006", "08P01", "25P03", "25P04", "53100", "53200", "53300", "55P03", "57014", "57P01",
+            "57P03", "57P05", "58030",
+        ] {
+            assert_eq!(judged(code), (Kind::Unavailable, Retry::SameId, true), "{code}");
+        }
+        assert_eq!(judged("25006"), (Kind::Unavailable, Retry::Later, true));
+        for code in ["40001", "40P01"] {
+            assert!(matches!(told(code), Trouble::Again), "{code}");
+        }
+    }
+
+    #[test]
+    fn what_can_never_work_is_final() {
+        for code in ["28000", "28P01", "3D000"] {
+            assert_eq!(judged(code), (Kind::Refused, Retry::Never, true), "{code}");
+        }
+        for said in ["authentication failed", "no such user: bob", "no such database: locks"] {
+            let pooler = of_server(&SqlState::from_code("08P01"), said);
+            assert!(matches!(&pooler, Trouble::Broken(error) if error.kind() == Kind::Refused), "{pooler:?}");
+        }
+        assert_eq!(judged("42501"), (Kind::Refused, Retry::Never, false));
+        assert_eq!(judged("42703"), (Kind::Mismatch, Retry::Never, false));
+        // A syntax error, say.
+        assert_eq!(judged("42601"), (Kind::Store, Retry::Never, false));
+        for code in ["42P01", "3F000"] {
+            assert!(matches!(told(code), Trouble::NoTables), "{code}");
+        }
     }
 }

@@ -204,7 +204,7 @@ impl Wire {
         let said = AtomicBool::new(false);
         let connected = if self.known.load(Ordering::Relaxed) {
             self.dial(&said).await.map_err(|trouble| match trouble {
-                Trouble::Broken(error) if error.retry_advice() == Retry::Never => {
+                Trouble::Broken(error) | Trouble::Error(error) if error.retry_advice() == Retry::Never => {
                     Trouble::Broken(error.retry(Retry::Later))
                 }
                 trouble => trouble,

@@ -11,6 +11,7 @@ macro_rules! sql_promises {
             tables_of_another_version_are_refused
             a_database_that_can_only_be_read_says_so
             a_server_that_is_not_there_is_unavailable_in_time
+            a_statement_that_the_server_cuts_short_is_tried_again
             people_can_read_who_holds_and_who_waits
             a_late_writer_changes_nothing
             a_place_lasts_as_long_as_it_is_renewed

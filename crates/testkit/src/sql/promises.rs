@@ -14,7 +14,7 @@ use leasehold_sql::fence::fence_sql;
 use leasehold_sql::session::SWEEPERS;
 
 use super::{Database, SqlServer, client, fresh_url, prefix_of, try_client};
-use crate::wait::{PATIENCE, eventually, soon};
+use crate::wait::{PATIENCE, eventually, not_yet, soon};
 
 /// The error of whoever can't get in.
 async fn refused(db: impl Database, url: &str) -> Error {
@@ -81,6 +81,42 @@ pub async fn a_server_that_is_not_there_is_unavailable_in_time<D: Database>(db: 
     let url = fresh_url(server).replace(&server.address().port().to_string(), "1");
     let error = refused(db, &url).await;
     assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+}
+
+/// Another program's transaction is in the way of a claim and of a release, for longer than the server lets a statement
+/// wait.
+pub async fn a_statement_that_the_server_cuts_short_is_tried_again<D: Database>(db: D) {
+    let server = db.server();
+    let url = fresh_url(server);
+    let owner = client(db, &url).await;
+    owner.mutex("x").lock().await.expect("a lock").release().await.expect("a release");
+    server.add_user("frank");
+    server.cut_short("frank");
+    let hasty = client(db, &format!("{}&create=no", server.for_user(&url, "frank"))).await;
+    let mutex = hasty.mutex("x");
+    let mut link = soon("a connection", db.connect(&url)).await.expect("a connection");
+    let take_row =
+        format!("SELECT name FROM {}locks WHERE name = 'x' FOR UPDATE", prefix_of::<D::Server>(&url));
+    let (limit, longer_than_a_statement) = (Duration::from_secs(40), Duration::from_secs(1));
+
+    for statement in ["BEGIN", &take_row] {
+        soon(statement, link.run(statement)).await.expect("an answer");
+    }
+    let mut claim = tokio::spawn(async move { mutex.lock_within(limit).await });
+    tokio::time::sleep(longer_than_a_statement).await;
+    not_yet("the claim gave up, or got in", &mut claim).await;
+    soon("a commit", link.run("COMMIT")).await.expect("an answer");
+    let guard = soon("a lock", claim).await.expect("a task").expect("a lock").expect("in time");
+
+    for statement in ["BEGIN", &take_row] {
+        soon(statement, link.run(statement)).await.expect("an answer");
+    }
+    let mut release = tokio::spawn(guard.release_within(limit));
+    tokio::time::sleep(longer_than_a_statement).await;
+    not_yet("the release gave up, or was done", &mut release).await;
+    soon("a commit", link.run("COMMIT")).await.expect("an answer");
+    soon("a release", release).await.expect("a task").expect("a release");
+    assert!(owner.inspect("x").await.expect("a look").holders.is_empty());
 }
 
 pub async fn people_can_read_who_holds_and_who_waits<D: Database>(db: D) {

@@ -64,6 +64,9 @@ pub trait SqlServer: Send + Sync + 'static {
     /// Adds a user, with the password `secret`, who can only read.
     fn add_reader(&self, name: &str);
 
+    /// Ends each statement of a user that has waited for a row for 200 ms.
+    fn cut_short(&self, user: &str);
+
     /// Removes the index that keeps the order of those that wait.
     fn drop_line_index(&self, prefix: &str);
 
@@ -150,6 +153,10 @@ impl SqlServer for Postgres {
         self.sql(&format!(
             "CREATE ROLE {name} LOGIN SUPERUSER PASSWORD 'secret'; ALTER ROLE {name} SET default_transaction_read_only = on"
         ));
+    }
+
+    fn cut_short(&self, user: &str) {
+        self.sql(&format!("ALTER ROLE {user} SET lock_timeout = '200ms'"));
     }
 
     fn drop_line_index(&self, prefix: &str) {
@@ -240,6 +247,10 @@ impl SqlServer for MariaDb {
 
     fn add_reader(&self, name: &str) {
         self.sql(&format!("CREATE USER {name} IDENTIFIED BY 'secret'; GRANT SELECT ON locks.* TO {name}"));
+    }
+
+    fn cut_short(&self, user: &str) {
+        self.sql(&format!("ALTER USER {user} WITH MAX_STATEMENT_TIME 0.2"));
     }
 
     fn drop_line_index(&self, prefix: &str) {
