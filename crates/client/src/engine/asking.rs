@@ -38,11 +38,18 @@ impl Engine {
         time: Duration,
         request: Pending<T>,
     ) -> Result<T> {
-        match self.background.timeout(time, self.background.spawn_in_flight(request)).await {
-            Some(Ok(answer)) => answer,
-            Some(Err(_)) => Err(Error::new(Kind::Unavailable, "the request to the store panicked")),
-            None => Err(Error::new(Kind::Unavailable, "the store did not answer")),
-        }
+        self.answer_in_time(time, request).await.unwrap_or_else(|| Err(no_answer()))
+    }
+
+    /// The same: `None` if there is no answer by then.
+    async fn answer_in_time<T: Send + 'static>(
+        &self,
+        time: Duration,
+        request: Pending<T>,
+    ) -> Option<Result<T>> {
+        let panicked = |_| Err(Error::new(Kind::Unavailable, "the request to the store panicked"));
+        let answer = self.background.timeout(time, self.background.spawn_in_flight(request)).await;
+        answer.map(|answer| answer.unwrap_or_else(panicked))
     }
 
     /// Takes note of whether the store answers.
@@ -79,13 +86,18 @@ impl Engine {
         let give_up = began + patience;
         let mut tries = 0;
         let mut asked = first;
+        let mut said = None;
         loop {
             // A first answer is worth the whole patience; later ones what is left of it.
             let sent = self.now();
             let left = give_up.since(sent).max(Duration::from_millis(10));
             let answer = match asked {
                 Asked::Answered(answer) => answer,
-                Asked::Pending(pending) => self.answer_within(left, pending).await,
+                Asked::Pending(pending) => match self.answer_in_time(left, pending).await {
+                    Some(answer) => answer,
+                    // What the store said before tells more than that it has said nothing since.
+                    None => Err(said.take().unwrap_or_else(no_answer)),
+                },
             };
             self.heard(&answer, sent);
             let error = match answer {
@@ -100,6 +112,7 @@ impl Engine {
             if self.now() >= give_up {
                 return Err(self.placed(error).tried_for(self.now().since(began)));
             }
+            said = Some(error);
             tries += 1;
             let _context = self.background.enter();
             asked = Asked::Pending(request(self.session.clone()));
@@ -159,4 +172,8 @@ impl Engine {
         }
         telemetry::lost(&lost, &self.outages);
     }
+}
+
+fn no_answer() -> Error {
+    Error::new(Kind::Unavailable, "the store did not answer")
 }
