@@ -22,12 +22,15 @@ pub(crate) struct Claim {
     pub(crate) reentrant: bool,
     /// How long it bears a store that is not available, if that is not the client's.
     pub(crate) retry_for: Option<Duration>,
+    /// Whether the store has answered the caller before, for another part of a set, say. Then it gets the time of a
+    /// request to answer this one, also where the limit ends meanwhile.
+    pub(crate) answered: bool,
 }
 
 impl Claim {
     pub(crate) fn new(name: Result<Name>, want: Result<Want>) -> Self {
         let (lease, order, owner, retry_for) = (None, Order::Queue, None, None);
-        Claim { name, want, lease, order, owner, reentrant: false, retry_for }
+        Claim { name, want, lease, order, owner, reentrant: false, retry_for, answered: false }
     }
 
     pub(crate) fn wanting(&self, want: Result<Want>) -> Self {

@@ -195,16 +195,17 @@ impl Engine {
     /// How long a claim waits for the lock, and for the store.
     fn time_for(&self, claim: &Claim, patience: Patience) -> Time {
         let rules = &self.table.rules;
+        let time = Time { tries: false, limit: None, last_answer: ON_ITS_WAY, retry_for: None };
         match patience {
             // A limit of zero is no time for any store: it is a try.
             Patience::Try | Patience::Within(Duration::ZERO) => {
-                Time { tries: true, limit: Some(claim.retry_for.unwrap_or(rules.try_for)), retry_for: None }
+                Time { tries: true, limit: Some(claim.retry_for.unwrap_or(rules.try_for)), ..time }
             }
-            Patience::Within(limit) => Time { tries: false, limit: Some(limit), retry_for: None },
-            Patience::Forever => {
-                let retry_for = Some(claim.retry_for.unwrap_or(rules.retry_for));
-                Time { tries: false, limit: None, retry_for }
+            Patience::Within(limit) if claim.answered => {
+                Time { limit: Some(limit), last_answer: rules.try_for.max(ON_ITS_WAY), ..time }
             }
+            Patience::Within(limit) => Time { limit: Some(limit), ..time },
+            Patience::Forever => Time { retry_for: Some(claim.retry_for.unwrap_or(rules.retry_for)), ..time },
         }
     }
 
@@ -213,7 +214,7 @@ impl Engine {
         claim: &Claim,
         name: &Name,
         want: Want,
-        Time { tries, limit, retry_for }: Time,
+        Time { tries, limit, last_answer, retry_for }: Time,
         asked: Tick,
     ) -> Result<Option<Guard>> {
         let key = self.lane_for(claim, name, want);
@@ -230,7 +231,7 @@ impl Engine {
             .instrument(tracing::debug_span!(target: "leasehold", "wait", %name, want = want.as_str()));
         let waited = match limit {
             None => waiting.await,
-            Some(limit) => match self.wait_within(limit, pin!(waiting)).await? {
+            Some(limit) => match self.wait_within(limit, last_answer, pin!(waiting)).await? {
                 Some(waited) => waited,
                 None => return Ok(None),
             },
@@ -245,34 +246,36 @@ impl Engine {
         }
     }
 
-    /// Waits no longer than that. `None` if another one has the lock then; that the store is not available is an error.
+    /// Waits no longer than `limit`, and `last_answer` more for an answer that is on its way then. `None` if another
+    /// one has the lock; that the store is not available is an error.
     async fn wait_within(
         &self,
         limit: Duration,
+        last_answer: Duration,
         mut waiting: Pin<&mut Instrumented<WaitingTask>>,
     ) -> Result<Option<Waited>> {
-        let waited = self.background.timeout(limit, waiting.as_mut()).await;
-        if waited.is_some() {
-            return Ok(waited);
-        }
-        let asked_about = match waiting.inner().overdue() {
-            Overdue::Done => return Ok(Some(waiting.await)),
-            Overdue::Busy => return Ok(None),
-            Overdue::Failed(error) => return Err(error),
-            Overdue::Unanswered(id) => id,
-        };
-        let waited = self.background.timeout(ON_ITS_WAY, waiting.as_mut()).await;
-        if waited.is_some() {
-            return Ok(waited);
-        }
-        match waiting.inner().overdue() {
-            Overdue::Done => Ok(Some(waiting.await)),
-            Overdue::Failed(error) => Err(error),
-            Overdue::Unanswered(id) if id == asked_about => {
-                Err(Error::new(Kind::Unavailable, "the store did not answer").tried_for(limit))
+        let (mut step, mut left) = (limit, last_answer);
+        let mut asked_about = None;
+        loop {
+            let waited = self.background.timeout(step, waiting.as_mut()).await;
+            if waited.is_some() {
+                return Ok(waited);
             }
-            // Another one of this client got it meanwhile.
-            Overdue::Busy | Overdue::Unanswered(_) => Ok(None),
+            match waiting.inner().overdue() {
+                Overdue::Done => return Ok(Some(waiting.await)),
+                Overdue::Busy => return Ok(None),
+                Overdue::Failed(error) => return Err(error),
+                // Another one of this client got it meanwhile.
+                Overdue::Unanswered(id) if asked_about.is_some_and(|before| before != id) => return Ok(None),
+                Overdue::Unanswered(_) if left.is_zero() => {
+                    let time = limit.saturating_add(last_answer);
+                    return Err(Error::new(Kind::Unavailable, "the store did not answer").tried_for(time));
+                }
+                Overdue::Unanswered(id) => asked_about = Some(id),
+            }
+            // An answer that says that another one has the lock does not end the wait: it is looked for.
+            step = left.min(ON_ITS_WAY);
+            left -= step;
         }
     }
 
@@ -286,31 +289,47 @@ impl Engine {
         patience: Patience,
         asked: Tick,
     ) -> Result<Option<Guard>> {
+        let only_one = patience == Patience::Try;
         let one_try = self.time_for(claim, Patience::Try);
-        let Time { tries: only_one, limit, retry_for } = self.time_for(claim, patience);
-        let until = limit.map(|limit| Instant::now() + limit);
+        let Time { limit, retry_for, .. } = self.time_for(claim, patience);
+        let try_for = match patience {
+            Patience::Within(_) => self.table.rules.try_for,
+            Patience::Try | Patience::Forever => one_try.limit.unwrap_or(self.table.rules.try_for),
+        };
+        // A limit that no clock can reach is none.
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
         let spinning = async {
-            // Since when the store is not available.
-            let mut trouble = None;
+            // Since when the store is not available, and what it said of that.
+            let mut trouble: Option<(Tick, Error)> = None;
             let mut tries = 0;
             loop {
                 let asked = if tries == 0 { asked } else { self.now() };
-                let time = Time { limit: one_try.limit.min(left().or(one_try.limit)), ..one_try };
+                // A store that has answered gets the time to answer once more, also where the limit ends meanwhile.
+                let answered = trouble.is_none() && (tries > 0 || claim.answered);
+                let short = left().filter(|left| !answered && *left < try_for);
+                let time = Time { limit: Some(short.unwrap_or(try_for)), ..one_try };
                 let failed = match self.wait(claim, name, want, time, asked).await {
                     Ok(None) if !only_one => None,
                     Err(error) if !only_one && error.retry_advice() != Retry::Never => Some(error),
                     ended => return ended,
                 };
-                let since = *trouble.get_or_insert(asked);
                 let time_is_over = left() == Some(Duration::ZERO);
                 match failed {
-                    Some(error) if time_is_over || retry_for.is_some_and(|d| self.now() >= since + d) => {
-                        return Err(error.tried_for(self.now().since(since)));
-                    }
                     None if time_is_over => return Ok(None),
                     None => trouble = None,
-                    Some(_) => {}
+                    Some(error) => {
+                        let (since, error) = match trouble.take() {
+                            // What the store said before tells more than that there was no time for another answer.
+                            Some(said) if time_is_over && short.is_some() => said,
+                            Some((since, _)) => (since, error),
+                            None => (asked, error),
+                        };
+                        if time_is_over || retry_for.is_some_and(|d| self.now() >= since + d) {
+                            return Err(error.tried_for(self.now().since(since)));
+                        }
+                        trouble = Some((since, error));
+                    }
                 }
                 self.check_open()?;
                 let random = self.table.fresh_id().0 as u32;
@@ -609,6 +628,8 @@ struct Time {
     tries: bool,
     /// Its limit.
     limit: Option<Duration>,
+    /// How much longer than that it waits for an answer that is on its way.
+    last_answer: Duration,
     /// How long it bears a store in trouble, if it has no limit.
     retry_for: Option<Duration>,
 }

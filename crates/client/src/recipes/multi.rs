@@ -45,11 +45,12 @@ impl Part {
 
 /// Several locks as one: all or nothing, within one budget of time.
 ///
-/// A claim queues for one part and holds nothing meanwhile. When it has that part it takes the others. If one of them stays busy
-/// for longer than a pause, the claim gives everything back and queues for the busy one first. So parts are held while another one is
-/// waited for, but for no longer than the pause: 100 ms, doubled with every new round, 10 s at most. In the end that gets a set
-/// whose locks are all in constant demand, if no claim waits longer than 10 s in their queues. A multi-lock is
-/// therefore not served strictly in the order of any one queue.
+/// A claim queues for one part and holds nothing meanwhile. When it has that part it takes the others. If one of them
+/// stays busy for longer than a pause, the claim gives everything back and queues for the busy one first. So parts are
+/// held while another one is waited for, but for no longer than the pause: 100 ms, doubled with every new round, 10 s
+/// at most (and the time that the store takes to answer). In the end that gets a set whose locks are all in constant
+/// demand, if no claim waits longer than 10 s in their queues. A multi-lock is therefore not served strictly in the
+/// order of any one queue.
 ///
 /// Callers with overlapping sets never wait for each other in a circle, whatever order they name the parts in: one that holds a
 /// part waits only for names that come after it. (Nesting a multi-lock inside another lock gives that up, as always.) A set that
@@ -135,7 +136,10 @@ impl Multi {
         self.acquire(Patience::Try).await
     }
 
-    /// Waits for all parts no longer than `time` in all; if that is not enough, none is kept. No time at all is one try.
+    /// Waits for all parts no longer than `time` in all; if that is not enough, none is kept. No time at all is one
+    /// try. An answer that is on its way then is waited for as long as one request to the store may take, if the store
+    /// has answered for another part. `None` is what the store said last, as in
+    /// [`Mutex::lock_within`](crate::Mutex::lock_within).
     pub async fn lock_within(&self, time: Duration) -> Result<Option<MultiGuard>> {
         self.acquire(Patience::Within(time)).await
     }
@@ -151,16 +155,21 @@ impl Multi {
                 Patience::Within(time) => Some(time),
                 Patience::Forever => None,
             },
-            try_for: self.retry_for.unwrap_or(self.engine.table.rules.try_for),
+            try_for: match patience {
+                Patience::Within(time) if !time.is_zero() => self.engine.table.rules.try_for,
+                _ => self.retry_for.unwrap_or(self.engine.table.rules.try_for),
+            },
         };
         let (mut first, mut pause) = (0, FIRST_PAUSE);
+        let mut answered = false;
         loop {
-            match self.round(&parts, first, pause, &time).await? {
+            match self.round(&parts, first, pause, &time, answered).await? {
                 Round::All(guards) => return all_held(guards),
                 Round::Missed(_, why) if time.is_over() => return why.map_or(Ok(None), Err),
                 // A part before the one that was waited for is best had by beginning with the very first: from there on every
                 // other one can be waited for.
-                Round::Missed(at, _) => {
+                Round::Missed(at, why) => {
+                    answered = why.is_none();
                     first = if at > first { at } else { 0 };
                     pause = longer(pause);
                 }
@@ -170,16 +179,17 @@ impl Multi {
 
     /// Waits for one part as long as there is time, then takes all others. A part whose name comes after all that are held is waited for
     /// during `pause`: that can't make a circle, as everybody who holds something waits for later names only. For an earlier
-    /// one there is no waiting.
+    /// one there is no waiting. `answered` tells whether the store has answered the round before.
     async fn round(
         &self,
         parts: &[(Name, Want)],
         first: usize,
         pause: Duration,
         time: &Time,
+        answered: bool,
     ) -> Result<Round> {
         let patience = time.left().map_or(Patience::Forever, Patience::Within);
-        let Some(guard) = self.part(&parts[first], patience, time).await? else {
+        let Some(guard) = self.part(&parts[first], patience, time, answered).await? else {
             return Ok(Round::Missed(first, None));
         };
         let mut guards = BTreeMap::from([(first, guard)]);
@@ -188,7 +198,7 @@ impl Multi {
             let later = guards.keys().all(|held| *held < at);
             let wait = if later { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
             // Where a part is missed the guards so far are dropped, and with them the locks.
-            match self.part(part, Patience::Within(wait), time).await {
+            match self.part(part, Patience::Within(wait), time, time.limit.is_some()).await {
                 Ok(Some(guard)) => drop(guards.insert(at, guard)),
                 Ok(None) => return Ok(Round::Missed(at, None)),
                 Err(error) if error.retry_advice() == Retry::Never => return Err(error),
@@ -199,7 +209,13 @@ impl Multi {
         Ok(Round::All(guards.into_values().collect()))
     }
 
-    async fn part(&self, part: &(Name, Want), patience: Patience, time: &Time) -> Result<Option<Guard>> {
+    async fn part(
+        &self,
+        part: &(Name, Want),
+        patience: Patience,
+        time: &Time,
+        answered: bool,
+    ) -> Result<Option<Guard>> {
         let claim = Claim {
             name: Ok(part.0.clone()),
             want: Ok(part.1),
@@ -211,6 +227,7 @@ impl Multi {
                 Patience::Try | Patience::Within(Duration::ZERO) => Some(time.for_a_try()),
                 _ => self.retry_for,
             },
+            answered,
         };
         self.engine.acquire(&claim, patience).await
     }
@@ -233,6 +250,7 @@ struct Time {
     began: Instant,
     /// Zero for a try, which has the time of one that the store may need to answer.
     limit: Option<Duration>,
+    /// How long one request may take.
     try_for: Duration,
 }
 
@@ -245,13 +263,11 @@ impl Time {
         self.left() == Some(Duration::ZERO)
     }
 
-    /// All tries together have the time of one; those of a claim that waits, what is left of its own.
+    /// A try has the time of a request, also where the limit ends meanwhile; all that are made after the limit have it
+    /// together.
     fn for_a_try(&self) -> Duration {
-        match self.limit {
-            Some(Duration::ZERO) => self.try_for.saturating_sub(self.began.elapsed()),
-            Some(_) => self.try_for.min(self.left().unwrap_or_default()),
-            None => self.try_for,
-        }
+        let all = self.limit.map_or(Duration::MAX, |limit| limit.saturating_add(self.try_for));
+        self.try_for.min(all.saturating_sub(self.began.elapsed()))
     }
 }
 
