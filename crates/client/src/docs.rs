@@ -18,11 +18,11 @@
 //! # Tracing
 //!
 //! A claim that has to wait does so inside the span `wait` (level `DEBUG`, fields `name` and `want`). Events, all of the
-//! target `leasehold`:
+//! target `leasehold` (the stores write more about their connections at level `DEBUG`, with their modules as targets):
 //!
 //! | level | what |
 //! | --- | --- |
-//! | `WARN` | an outage of the store began (error, how many locks are held, how long they are certain); one ended that cost locks (how long it lasted, how many); held locks were lost without one (name or number, why) |
-//! | `INFO` | an outage ended that cost nothing |
+//! | `WARN` | an outage of the store began (error, how many locks are held, how long they are certain); one ended that cost locks (how long it lasted, how many); held locks were lost without one (name or number, why); a lock can't be given back and is tried again (name, error, until when), and others get no line until none is left. Redis: the server lets our user subscribe to no channel, so waiting takes longer (error). Redlock: a node lost its data and is not counted for a while (node) |
+//! | `INFO` | an outage ended that cost nothing; no lock is left that can't be given back (after what time, how many were given up). Redis: the Sentinels named another master. Redlock: a new set is open (number of nodes); a node that lost its data is counted again (node) |
 //! | `DEBUG` | a lock was acquired (name, token, time waited); a renewal failed, or a release, and is tried again; a held lock was lost, in an outage or not |
 //! | `TRACE` | a try found the lock busy; a guard was given back and where it went |

@@ -168,6 +168,34 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// What [`leasehold_client::docs`] promises to whoever filters the log by its target.
+#[test]
+fn every_line_of_the_log_has_the_target_that_the_docs_name() {
+    let folders = ["crates", "stores"].map(|folder| root().join(folder));
+    // The program writes to stderr, and the testkit is no part of anyone's program.
+    let ours = |path: &PathBuf| {
+        let shown = path.display().to_string();
+        shown.contains("/src/") && !shown.contains("/testkit/")
+    };
+    let mut found = 0;
+    for path in folders.iter().flat_map(|folder| sources(folder)).filter(ours) {
+        let text = read(&path);
+        for event in ["error!(", "warn!(", "info!("] {
+            for (at, _) in text.match_indices(&format!("tracing::{event}")) {
+                let arguments = text[at..].split_once('(').map_or("", |(_, rest)| rest.trim_start());
+                let line = text[..at].lines().count();
+                let place = format!("{}:{line}", path.display());
+                assert!(arguments.starts_with("target: \"leasehold\""), "{place} has another target");
+                found += 1;
+            }
+        }
+        let imports =
+            text.lines().any(|line| line.trim_start().starts_with("use tracing::{") && line.contains("warn"));
+        assert!(!imports, "{} imports a macro: write `tracing::warn!`, which is looked for", path.display());
+    }
+    assert!(found >= 10, "the sources were not understood");
+}
+
 /// The type that an `impl` or a trait at the beginning of a line is about, if it is one whose functions are public by
 /// themselves or say so.
 fn subject(line: &str) -> Option<String> {

@@ -18,6 +18,7 @@ use super::{Engine, Where, forked};
 use crate::local::leaving::Going;
 use crate::local::release::{Heard, Neglected, Release};
 use crate::local::{RETRY, STALLED};
+use crate::outage::Outages;
 use crate::sync::{Mutex, lock};
 
 /// How soon a release is repeated that whoever waited for it has given up on.
@@ -170,7 +171,7 @@ impl Engine {
                 Err(error) => {
                     tracing::debug!(target: "leasehold", name = %leave.name, %error, tries, "release is tried again");
                     if !told && self.now().since(begun) >= WORTH_TELLING {
-                        self.failing.begin(&going, &error, begun, self.outages.is_told());
+                        self.failing.begin(&going, &error, begun, &self.outages);
                         told = true;
                     }
                     self.background.sleep(RETRY.pause(tries, leave.id.0 as u32)).await;
@@ -185,12 +186,12 @@ impl Engine {
             && self.now() < going.until;
         if goes_on {
             if let (Err(error), false) = (&left, told) {
-                self.failing.begin(&going, error, begun, self.outages.is_told());
+                self.failing.begin(&going, error, begun, &self.outages);
             }
             self.background.spawn(leave_at_last(self.background, Arc::downgrade(&self), going));
         } else {
             if told {
-                self.failing.end(left.is_ok(), self.now());
+                self.failing.end(left.is_ok(), self.now(), self.outages.url());
             }
             self.left(&going);
         }
@@ -248,7 +249,7 @@ async fn leave_at_last(background: Background, engine: Weak<Engine>, going: Goin
         engine.heard(&left, asked);
         let given_up = left.as_ref().is_err_and(|error| over || error.retry_advice() == Retry::Never);
         if left.is_ok() || given_up {
-            engine.failing.end(left.is_ok(), engine.now());
+            engine.failing.end(left.is_ok(), engine.now(), engine.outages.url());
             engine.left(&going);
             return;
         }
@@ -271,29 +272,30 @@ struct Failing {
 }
 
 impl FailingReleases {
-    fn begin(&self, going: &Going, error: &Error, since: Tick, outage: bool) {
+    fn begin(&self, going: &Going, error: &Error, since: Tick, outages: &Outages) {
         let mut failing = lock(&self.0);
         failing.now += 1;
         if failing.since.is_some() {
             return;
         }
         let endless = going.until == Tick::NEVER;
-        (failing.since, failing.told) = (Some(since), endless || !outage);
+        (failing.since, failing.told) = (Some(since), endless || !outages.is_told());
         if failing.told {
             let name = &going.leave.name;
             let until = if endless { "it succeeds" } else { "its lease ends" };
-            tracing::warn!(target: "leasehold", %name, %error, until, "a lock can't be given back, and is tried again");
+            let store = outages.url();
+            tracing::warn!(target: "leasehold", store, %name, %error, until, "a lock can't be given back, and is tried again");
         }
     }
 
-    fn end(&self, left: bool, now: Tick) {
+    fn end(&self, left: bool, now: Tick, store: &str) {
         let mut failing = lock(&self.0);
         failing.now -= 1;
         failing.given_up += usize::from(!left);
         if let (0, Some(since)) = (failing.now, failing.since) {
             let (after, given_up) = (now.since(since), failing.given_up);
             if failing.told {
-                tracing::info!(target: "leasehold", ?after, given_up, "no lock is left that can't be given back");
+                tracing::info!(target: "leasehold", store, ?after, given_up, "no lock is left that can't be given back");
             }
             *failing = Failing::default();
         }

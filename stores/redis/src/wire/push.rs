@@ -191,7 +191,8 @@ impl Supervisor {
                 }
                 Err(e) if e.retry_advice() == Retry::Never => {
                     if !std::mem::replace(&mut warned, true) {
-                        tracing::warn!("no messages from the server, so waiting takes longer: {e}");
+                        let store = self.context.config.url();
+                        tracing::warn!(target: "leasehold", store, error = %e, "no messages from the server, so waiting takes longer");
                     }
                     self.tell.send_replace(Hearing::Refused);
                     REFUSED_PAUSE

@@ -174,7 +174,7 @@ impl Known {
         }
         if let (Some(host), Some(Ok(port))) = (words.nth(2), words.next().map(str::parse)) {
             let address = Address::tcp(host, port);
-            tracing::info!(master = %address, "Sentinel: another server is the master");
+            tracing::info!(target: "leasehold", master = %address, "Sentinel: another server is the master");
             *lock(&self.heard) = Some(Instant::now());
             self.master.send_replace(Some(address));
         }
