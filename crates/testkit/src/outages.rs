@@ -297,7 +297,11 @@ fn many(store: &dyn Store) -> usize {
     if store.traits().store == "zookeeper" { 100 } else { 1000 }
 }
 
-/// One line when it begins, one when it ends.
+/// What a line of the log begins with to say which store, server or lock it is about.
+const ABOUT: [&str; 6] = ["store=", "master=", "node=", "nodes=", "name=", "first="];
+
+/// One line when it begins, one when it ends, and no other of any store or connection. (Other tests of the binary write
+/// lines too, which name their own.)
 pub async fn an_outage_writes_two_lines_however_many_locks_are_held(setting: Arc<Setting>) {
     let (log, many) = (Log::get(), many(&*setting.through));
     for how in WAYS {
@@ -312,8 +316,11 @@ pub async fn an_outage_writes_two_lines_however_many_locks_are_held(setting: Arc
         let mut locks = soon("many locks", locks.join_all()).await;
         let waiter = client.mutex("/0");
         let mut waiter = tokio::spawn(async move { waiter.lock_within(LONG).await });
-        let url = setting.through.url();
-        let concerns_us = |line: &str| line.contains(&url) || line.contains(&prefix);
+        let addresses = setting.proxies.iter().map(|proxy| proxy.address().to_string());
+        let ours: Vec<String> = addresses.chain([setting.through.url(), prefix.clone()]).collect();
+        let concerns_us = |line: &str| {
+            ours.iter().any(|ours| line.contains(ours)) || !ABOUT.iter().any(|about| line.contains(about))
+        };
         let before = log.lines(Level::INFO, concerns_us).len();
         let lines = || log.lines(Level::INFO, concerns_us).split_off(before);
         setting.begin(how);
