@@ -196,7 +196,10 @@ impl Client {
         Self::builder().open(store).await
     }
 
-    /// The same client with another [patience](ClientBuilder::retry_for) for what is asked through this handle.
+    /// The same client with another [patience](ClientBuilder::retry_for) for what is asked through this handle, in
+    /// place of both that of the client and the time of those that [try](ClientBuilder::try_for): with a longer one
+    /// `try_lock` waits for an answer as long. A limit of a verb's own (`lock_within`, `release_within`) stays what it
+    /// is.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {

@@ -136,17 +136,25 @@ fn a_release_waits_as_long_as_it_was_told() {
     waiting.done().expect(0);
 }
 
+/// The exit codes are those of docs/cli.md.
 #[test]
-fn a_limit_is_kept_on_a_server_that_is_full() {
+fn a_limit_is_kept_on_a_server_that_takes_no_writes_now() {
     let house = House::new();
-    let server = Redis::start(RedisOptions::new().max_memory("1mb"));
-    let url = server.url();
-    for (how, limit) in [(&["--try"][..], 0), (&["--wait", "2s"], 2)] {
-        let args = [&["--store", &url, "run"], how, &["x", "--", "true"]].concat();
-        let (done, time) = timed(&house, &args);
-        let limit = Duration::from_secs(limit);
-        assert!(time >= limit && time < limit + SLACK, "{how:?}: {time:?}: {done:#?}");
-        done.expect(77).says(&["out of memory", "tried for"]);
+    let full = Redis::start(RedisOptions::new().max_memory("1mb"));
+    let replica = Redis::start(RedisOptions::new().line("replicaof 127.0.0.1 1"));
+    let read_only = Postgres::start(PostgresOptions::new().line("default_transaction_read_only = on"));
+    for (url, why) in [
+        (full.url(), "out of memory"),
+        (replica.url(), "read-only replica"),
+        (read_only.url(), "can only be read"),
+    ] {
+        for (how, limit) in [(&["--try"][..], 0), (&["--wait", "2s"], 2)] {
+            let args = [&["--store", &url, "run"], how, &["x", "--", "true"]].concat();
+            let (done, time) = timed(&house, &args);
+            let limit = Duration::from_secs(limit);
+            assert!(time >= limit && time < limit + SLACK, "{url}, {how:?}: {time:?}: {done:#?}");
+            done.expect(77).says(&[why, "tried for"]);
+        }
     }
 }
 
@@ -190,8 +198,8 @@ fn what_can_never_work_fails_at_once_whatever_the_wait() {
     }
 }
 
-/// Starts so many commands at once. One has the lock, and keeps its connection until there is no room for another one, which is told the
-/// reason. Each gets the lock.
+/// Starts so many commands at once. One has the lock, and keeps its connection until there is no room for another one,
+/// which is told the reason. Each gets the lock.
 fn all_get_their_turn(url: &str, crowd: usize, reason: &str) {
     let house = House::new();
     let script = "echo >> turns; until [ -e go ]; do sleep 0.01; done";
@@ -204,7 +212,8 @@ fn all_get_their_turn(url: &str, crowd: usize, reason: &str) {
     };
     let running: Vec<_> = (0..crowd).map(|_| start()).collect();
     until("one is not let in", || house.read("said").contains("is waited for"));
-    // What each says at first depends on the moment: a slow machine lets requests time out. One more finds the server full.
+    // What each says at first depends on the moment: a slow machine lets requests time out. One more finds the server
+    // full.
     let one_more = ["--store", url, "run", "--wait", "2s", "x", "--", "true"];
     until("one that is not let in says why", || {
         house.read("said").contains(reason) || house.run(one_more).stderr.contains(reason)

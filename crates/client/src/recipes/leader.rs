@@ -64,7 +64,7 @@ impl Leader {
         Ok(try_lock(&self.engine, &self.claim).await?.map(Leadership))
     }
 
-    /// Waits to lead no longer than `time`.
+    /// Waits to lead no longer than `time`. As [`Mutex::lock_within`](crate::Mutex::lock_within).
     pub async fn campaign_within(&self, time: Duration) -> Result<Option<Leadership>> {
         Ok(lock_within(&self.engine, &self.claim, time).await?.map(Leadership))
     }

@@ -43,12 +43,18 @@ impl Mutex {
     }
 
     /// Takes the lock if it is free, and leaves nothing behind if it is not. An error if the store gives no answer within one
-    /// [time-out](crate::ClientBuilder::try_for).
+    /// [time-out](crate::ClientBuilder::try_for). The store is not asked where another task of this client has it.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         try_lock(&self.engine, &self.claim).await
     }
 
-    /// Waits for the lock no longer than `time`. `None` if another one has it then; an error if the store is not available then.
+    /// Waits for the lock no longer than `time`, and for an answer that is on its way then no longer than 100 ms (a
+    /// [time-out](crate::ClientBuilder::try_for), if it [spins](leasehold_core::Order::Spin)). `None` if another one
+    /// has it then; an error if the store is not available then.
+    ///
+    /// `None` is what the store said last. A claim that waits asks again every third of the client's
+    /// [lease](crate::ClientBuilder::default_lease), and is behind another one until then: an outage that began since
+    /// is not noticed.
     pub async fn lock_within(&self, time: Duration) -> Result<Option<Guard>> {
         lock_within(&self.engine, &self.claim, time).await
     }

@@ -52,12 +52,12 @@ impl RwLock {
         lock(&self.engine, &self.claim).await
     }
 
-    /// Takes a read lock if it can be had at once.
+    /// Takes a read lock if it can be had at once. As [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub async fn try_read(&self) -> Result<Option<Guard>> {
         try_lock(&self.engine, &self.claim).await
     }
 
-    /// Waits for a read lock no longer than `time`.
+    /// Waits for a read lock no longer than `time`. As [`Mutex::lock_within`](crate::Mutex::lock_within).
     pub async fn read_within(&self, time: Duration) -> Result<Option<Guard>> {
         lock_within(&self.engine, &self.claim, time).await
     }
@@ -67,12 +67,12 @@ impl RwLock {
         lock(&self.engine, &self.writing()).await.map(WriteGuard)
     }
 
-    /// Takes the write lock if it can be had at once.
+    /// Takes the write lock if it can be had at once. As [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub async fn try_write(&self) -> Result<Option<WriteGuard>> {
         Ok(try_lock(&self.engine, &self.writing()).await?.map(WriteGuard))
     }
 
-    /// Waits for the write lock no longer than `time`.
+    /// Waits for the write lock no longer than `time`. As [`Mutex::lock_within`](crate::Mutex::lock_within).
     pub async fn write_within(&self, time: Duration) -> Result<Option<WriteGuard>> {
         Ok(lock_within(&self.engine, &self.writing(), time).await?.map(WriteGuard))
     }

@@ -81,7 +81,7 @@ impl Semaphore {
         try_lock(&self.engine, &self.wanting(n)).await
     }
 
-    /// Waits for `n` permits no longer than `time`.
+    /// Waits for `n` permits no longer than `time`. As [`Mutex::lock_within`](crate::Mutex::lock_within).
     pub async fn acquire_within(&self, n: u32, time: Duration) -> Result<Option<Guard>> {
         lock_within(&self.engine, &self.wanting(n), time).await
     }

@@ -94,7 +94,7 @@ impl Striped {
         self.stripe(key)?.try_lock().await
     }
 
-    /// Waits for the stripe of `key` no longer than `time`.
+    /// Waits for the stripe of `key` no longer than `time`. As [`Mutex::lock_within`](crate::Mutex::lock_within).
     pub async fn lock_within(&self, key: impl AsRef<[u8]>, time: Duration) -> Result<Option<Guard>> {
         self.stripe(key)?.lock_within(time).await
     }
