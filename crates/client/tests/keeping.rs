@@ -287,3 +287,51 @@ async fn the_goodbye_waits_for_releases_in_flight() {
     closing.await.unwrap().unwrap();
     assert_eq!(store.counts.unanswered_at_close.load(Ordering::SeqCst), 0);
 }
+
+/// As in a `select!` whose other branch closes the client: the future lives, and nothing polls it any more.
+#[tokio::test]
+async fn the_goodbye_does_not_wait_for_a_claim_that_is_not_polled() {
+    let (_, store, client) = world().await;
+    store.gate.close();
+    let mutex = client.mutex("n");
+    let mut standing = Box::pin(mutex.lock());
+    assert!(polled_once(&mut standing).await.is_none(), "nobody answers");
+    let closing = tokio::spawn({
+        let client = client.clone();
+        async move { client.close().await }
+    });
+    until("the client is closed", async || client.mutex("m").try_lock().await.is_err()).await;
+    store.gate.open();
+    closing.await.unwrap().unwrap();
+    assert_eq!(store.counts.unanswered_at_close.load(Ordering::SeqCst), 0);
+    assert_eq!(standing.await.unwrap_err().kind(), Kind::Refused);
+    let other = Client::open(store.clone()).await.unwrap();
+    assert!(other.inspect("n").await.unwrap().holders.is_empty());
+}
+
+/// A notification may be quicker than the answer. What the store keeps for the request must not stay with a future that stands still.
+#[tokio::test]
+async fn the_request_of_a_claim_that_is_not_polled_goes_on_when_a_notification_ends_its_wait() {
+    for revoked in [false, true] {
+        let (_, store, client) = world().await;
+        let other = Client::open(store.clone()).await.unwrap();
+        let guard = if revoked { None } else { Some(other.mutex("n").lock().await.unwrap()) };
+        let before = store.counts.joins();
+        store.gate.close();
+        let mutex = client.mutex("n");
+        let mut standing = Box::pin(mutex.lock());
+        assert!(polled_once(&mut standing).await.is_none(), "nobody answers");
+        match guard {
+            Some(guard) => guard.release().await.unwrap(),
+            // The claim asks for another entry.
+            None => drop(other.force_release("n", None).await.unwrap()),
+        }
+        store.gate.open();
+        until("the store was heard out", async || {
+            store.counts.joined() == store.counts.joins()
+                && store.counts.joins() == before + 1 + u64::from(revoked)
+        })
+        .await;
+        standing.await.unwrap().release().await.unwrap();
+    }
+}

@@ -201,6 +201,7 @@ macro_rules! conformance {
                 what_loses_in_a_select_leaves_nothing_behind
                 a_forked_child_does_not_keep_the_lock_of_a_dead_parent
                 no_claim_is_granted_after_a_close
+                a_close_waits_for_no_claim_that_is_not_polled
             }
             traits {
                 the_url_is_one_of_the_stores_own

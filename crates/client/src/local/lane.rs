@@ -47,6 +47,19 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Scene<'_> {
+    /// Ends a wait. All waits that their own task does not end do so here: that task may never be polled again, and the request that
+    /// it polls must reach its end all the same.
+    fn finish(&mut self, waiter: &Waiter, outcome: Outcome) {
+        // In this order: a task that polls its request at this moment sees the end next, and lets the request go on itself.
+        self.wakers.add(waiter.finish(outcome));
+        self.request_goes_on(waiter);
+    }
+
+    /// Nothing depends on the answer to a waiter's request any more, if it has one.
+    fn request_goes_on(&mut self, waiter: &Waiter) {
+        self.actions.extend(waiter.take_request().map(|request| Action::GoOn(self.key.clone(), request)));
+    }
+
     fn leave(&mut self, id: EntryId, used: Option<Token>, terms: &Terms) {
         self.leaving.begin(id);
         self.say_leave(id, used, true, terms);
@@ -274,7 +287,7 @@ impl Lane {
                 let end = waiting.poll_in.map_or(patrol, |d| d + Duration::from_micros(200));
                 let missed = std::mem::take(&mut asking.unsure);
                 asking.due = if missed { scene.now } else { scene.now + end.min(patrol) };
-                self.send_triers_away(scene.wakers);
+                self.send_triers_away(scene);
                 self.leave_if_unused(scene);
                 true
             }
@@ -287,7 +300,7 @@ impl Lane {
     pub(crate) fn busy(&mut self, id: EntryId, scene: &mut Scene<'_>) {
         if matches!(&self.stage, Stage::Asking(asking) if asking.id == id) {
             self.stage = Stage::Idle;
-            self.send_triers_away(scene.wakers);
+            self.send_triers_away(scene);
             self.ask_for_the_next(scene);
         }
     }
@@ -318,9 +331,7 @@ impl Lane {
             return true;
         }
         self.stage = Stage::Idle;
-        for waiter in self.waiting.drain(..) {
-            scene.wakers.add(waiter.finish(Outcome::Failed(error.clone())));
-        }
+        self.fail_all(error, scene);
         true
     }
 
@@ -335,7 +346,7 @@ impl Lane {
                 return true;
             }
             let error = asking.complaint(waiter.in_trouble_since(trouble), scene);
-            scene.wakers.add(waiter.finish(Outcome::Failed(error)));
+            scene.finish(waiter, Outcome::Failed(error));
             false
         });
         self.leave_if_unused(scene);
@@ -419,7 +430,7 @@ impl Lane {
                     // Nobody has it, only those who wait here for the store to say whether others do.
                     self.give_back(scene);
                 } else {
-                    self.send_triers_away(scene.wakers);
+                    self.send_triers_away(scene);
                 }
             }
             _ => return false,
@@ -554,11 +565,7 @@ impl Lane {
             _ => false,
         };
         match error {
-            Some(error) => {
-                for waiter in self.waiting.drain(..) {
-                    scene.wakers.add(waiter.finish(Outcome::Failed(error.clone())));
-                }
-            }
+            Some(error) => self.fail_all(error, scene),
             None => self.ask_for_the_next(scene),
         }
         lost
@@ -599,9 +606,9 @@ impl Lane {
             }
             let handed = held.hand();
             let waiter = self.waiting.pop_front().expect("it was looked at just now");
-            scene.wakers.add(waiter.finish(Outcome::Handed(handed)));
+            scene.finish(&waiter, Outcome::Handed(handed));
         }
-        self.send_triers_away(scene.wakers);
+        self.send_triers_away(scene);
     }
 
     /// The store told, when the budget was over, whether others wait.
@@ -615,7 +622,7 @@ impl Lane {
         held.tries_until = Tick::NEVER;
         if grant.contended || grant.release_requested || held.is_closing() {
             held.closing = true;
-            self.send_triers_away(scene.wakers);
+            self.send_triers_away(scene);
             if matches!(&self.stage, Stage::Held(held) if held.users == 0) {
                 self.give_back(scene);
             }
@@ -680,6 +687,8 @@ impl Lane {
             return;
         }
         let Some(next) = self.waiting.front() else { return };
+        // It may poll a request for an entry that is gone. Only the first can: the task that asks waits at the head of the lane.
+        scene.request_goes_on(next);
         let want = next.want;
         let tries = self.waiting.iter().all(|w| w.tries);
         let ask = self.ask(want, tries, false, scene);
@@ -713,23 +722,29 @@ impl Lane {
         ask
     }
 
-    fn send_triers_away(&mut self, wakers: &mut Wakers) {
-        self.answer_triers(wakers, || Outcome::Busy);
+    fn send_triers_away(&mut self, scene: &mut Scene<'_>) {
+        self.answer_triers(scene, || Outcome::Busy);
     }
 
     /// Those that try are not told that the lock is busy when the store did not say so.
     fn fail_triers(&mut self, error: &Error, scene: &mut Scene<'_>) {
-        self.answer_triers(scene.wakers, || Outcome::Failed(error.clone()));
+        self.answer_triers(scene, || Outcome::Failed(error.clone()));
     }
 
-    fn answer_triers(&mut self, wakers: &mut Wakers, outcome: impl Fn() -> Outcome) {
+    fn fail_all(&mut self, error: &Error, scene: &mut Scene<'_>) {
+        for waiter in self.waiting.drain(..) {
+            scene.finish(&waiter, Outcome::Failed(error.clone()));
+        }
+    }
+
+    fn answer_triers(&mut self, scene: &mut Scene<'_>, outcome: impl Fn() -> Outcome) {
         if let Stage::Held(held) = &mut self.stage {
             held.tries_until = Tick::NEVER;
         }
         if self.waiting.iter().any(|w| w.tries) {
             self.waiting.retain(|w| {
                 if w.tries {
-                    wakers.add(w.finish(outcome()));
+                    scene.finish(w, outcome());
                 }
                 !w.tries
             });

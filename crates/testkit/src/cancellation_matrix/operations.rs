@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold_client::{Backoff, Client, Mutex, Order, Owner, OwnerScope, Part, RwLock, Semaphore};
 use leasehold_core::{Result, Want};
 use tokio::time::sleep;
@@ -692,6 +693,20 @@ fn clients() -> impl Iterator<Item = Operation> {
             let (a, b, closed) = tokio::join!(lock.lock(), barging.lock(), closing);
             closed?;
             Ok(a.into_iter().chain(b).flat_map(alone).collect())
+        }),
+        // The future of a claim lives on, and nothing polls it.
+        row("Client::close", "beside a claim that is not polled", Shape::Close, |cell| async move {
+            let lock = cell.actor.mutex(cell.second());
+            let mut claim = Box::pin(lock.lock());
+            let granted = (&mut claim).now_or_never();
+            cell.actor.close().await?;
+            cell.registry.closed(cell.actor.session());
+            let left = cell.observer.inspect(cell.second()).await?;
+            if !left.holders.is_empty() || !left.waiters.is_empty() {
+                cell.registry.wrong(&cell.name, format!("after the close the store shows {left:#?}"));
+            }
+            drop(granted);
+            Ok(Vec::new())
         }),
         row("Client::open", "", Shape::Look, |cell| async move {
             Client::open(cell.store.clone()).await.map(|_| Vec::new())

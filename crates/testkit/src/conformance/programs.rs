@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::FutureExt;
+use leasehold_client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::crash::in_time;
@@ -10,7 +12,7 @@ use super::take;
 use crate::child::Role;
 use crate::program::Program;
 use crate::stage::Stage;
-use crate::wait::soon;
+use crate::wait::{PATIENCE, soon};
 
 /// Runs a program to its end.
 async fn ends(stage: &Stage, program: Program, well: bool) -> bool {
@@ -139,4 +141,29 @@ pub async fn no_claim_is_granted_after_a_close(stage: Arc<Stage>) {
         assert!(left.is_empty(), "after a close the store shows {left:#?}");
     }
     take(&stage.client("after").await, "x").await.release().await.expect("a release");
+}
+
+/// As in a `select!` whose other branch closes the client: the claims are polled once, and their futures live on.
+pub async fn a_close_waits_for_no_claim_that_is_not_polled(stage: Arc<Stage>) {
+    for count in [1, 2, 40] {
+        // A close that waits for claims in flight gives up after half of this.
+        let client = stage.open(Client::builder().label("closing").retry_for(PATIENCE)).await;
+        let held = take(&client, "held").await;
+        let locks: Vec<_> = (0..count).map(|n| client.mutex(format!("{count}/{n}"))).collect();
+        let mut claims: Vec<_> = locks.iter().map(|lock| Box::pin(lock.lock())).collect();
+        let granted: Vec<_> = claims.iter_mut().map(|claim| claim.now_or_never()).collect();
+        let began = Instant::now();
+        soon("a close", client.close()).await.expect("a close");
+        assert!(began.elapsed() < PATIENCE / 3, "{count} claims: {:?}", began.elapsed());
+        let left = stage.all().await;
+        assert!(left.is_empty(), "after a close beside {count} claims the store shows {left:#?}");
+        for (claim, granted) in claims.into_iter().zip(granted) {
+            let claimed = match granted {
+                Some(claimed) => claimed,
+                None => soon("a claim of a closed client", claim).await,
+            };
+            assert!(claimed.is_err() || claimed.is_ok_and(|guard| !guard.is_held()));
+        }
+        assert!(!held.is_held());
+    }
 }
