@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use common::{Counting, until};
-use leasehold_client::{Budget, Client, Guard, Kind, Order, Part};
+use leasehold_client::{Budget, Client, Guard, Kind, Order, Part, Result};
 use leasehold_memory::Memory;
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -92,6 +95,45 @@ async fn a_try_beside_a_reader_whose_budget_is_over_gets_in_if_nobody_else_waits
     for _ in 0..3 {
         assert!(answer("nobody waits", lock.try_read()).await.unwrap().is_some());
     }
+}
+
+/// The second finds the first one waiting for the store's word. Both are readers, and nobody else is there.
+#[tokio::test]
+async fn two_tries_at_once_beside_a_reader_whose_budget_is_over_both_get_in() {
+    let (store, client, _) = scene(Budget { handovers: 1000, time: Duration::from_nanos(1) }).await;
+    let lock = client.rwlock("n");
+    let spin = lock.clone().order(Order::spin());
+    let (first, second) = (client.multi([Part::read("n")]), client.multi([Part::read("n")]));
+    let _reader = lock.read().await.unwrap();
+    // The store answers when both have asked.
+    let both = async |mut tries: Pin<Box<dyn Future<Output = [bool; 2]> + '_>>, what: &str| {
+        store.gate.close();
+        let polled = poll_fn(|cx| Poll::Ready(tries.as_mut().poll(cx))).await;
+        assert!(polled.is_pending(), "{what} was answered without the store");
+        store.gate.open();
+        assert_eq!(answer(what, tries).await, [true, true], "{what}");
+    };
+    let got = |tried: Result<Option<Guard>>| tried.unwrap().is_some();
+    let tries = async {
+        let (a, b) = tokio::join!(lock.try_read(), lock.try_read());
+        [got(a), got(b)]
+    };
+    both(Box::pin(tries), "try_read").await;
+    let tries = async {
+        let (a, b) = tokio::join!(lock.read_within(Duration::ZERO), lock.try_read());
+        [got(a), got(b)]
+    };
+    both(Box::pin(tries), "read_within(0)").await;
+    let tries = async {
+        let (a, b) = tokio::join!(spin.try_read(), spin.try_read());
+        [got(a), got(b)]
+    };
+    both(Box::pin(tries), "spinning try_read").await;
+    let tries = async {
+        let (a, b) = tokio::join!(first.try_lock(), second.try_lock());
+        [a.unwrap().is_some(), b.unwrap().is_some()]
+    };
+    both(Box::pin(tries), "multi").await;
 }
 
 #[tokio::test]

@@ -48,6 +48,7 @@ macro_rules! conformance {
             read_write {
                 readers_share_and_writers_are_alone
                 readers_hold_together
+                tries_at_once_by_readers_of_one_client_all_get_in
                 a_writer_waits_for_the_longest_reader
                 a_writer_waits_for_the_longest_reader_of_its_own_client
                 a_queued_writer_holds_back_later_readers

@@ -130,10 +130,14 @@ impl Lane {
         self.notice_the_end(scene);
         match &mut self.stage {
             Stage::Idle if self.waiting.is_empty() => Enter::First(self.ask(want, tries, true, scene)),
+            // A try by a reader waits for the store's word beside other readers: only a writer is a reason to be busy.
             Stage::Held(held)
-                if held.want == Want::Shared && want == Want::Shared && self.waiting.is_empty() =>
+                if held.want == Want::Shared
+                    && want == Want::Shared
+                    && (self.waiting.is_empty()
+                        || tries && self.waiting.iter().all(|w| w.want == Want::Shared)) =>
             {
-                if held.in_budget(scene) {
+                if self.waiting.is_empty() && held.in_budget(scene) {
                     return Enter::Now(held.hand());
                 }
                 // It leaves when its users are done. One of them may be the one that tries.

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::poll;
 use leasehold_client::{Budget, Client, Guard, Owner, Part, RwLock, WriteGuard};
 use leasehold_core::{Error, Kind, Want};
 use tokio::task::{JoinSet, yield_now};
+use tokio::time::sleep;
 
 use super::{Waiter, granted};
 use crate::history::History;
@@ -56,6 +58,29 @@ pub async fn readers_share_and_writers_are_alone(stage: Arc<Stage>) {
         done.expect("a task").expect("a lock");
     }
     history.check();
+}
+
+/// Tries at once by readers of one client, beside a reader of it, when the store has to be asked whether others wait.
+pub async fn tries_at_once_by_readers_of_one_client_all_get_in(stage: Arc<Stage>) {
+    let tight = Budget { handovers: 1, time: Duration::from_secs(3600) };
+    for budget in [Budget::default(), tight, Budget::off()] {
+        let client = stage.open(Client::builder().label("readers").local_queue(budget)).await;
+        let lock = client.rwlock("x");
+        let reader = read(&lock).await;
+        if budget == Budget::default() {
+            sleep(budget.time * 2).await;
+        }
+        for round in 0..5 {
+            let tries = [lock.try_read(), lock.try_read(), lock.try_read()];
+            for got in soon("tries", join_all(tries)).await {
+                let guard = got.expect("a try");
+                let guard = guard.unwrap_or_else(|| panic!("busy in round {round} with {budget:?}"));
+                guard.release().await.expect("a release");
+            }
+        }
+        reader.release().await.expect("a release");
+        stage.free("x").await;
+    }
 }
 
 /// Readers of one client and of several hold together.
