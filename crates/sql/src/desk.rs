@@ -52,6 +52,8 @@ pub(crate) struct Desk<B> {
     pub(crate) wake: Arc<Wake>,
     pub(crate) bell: Arc<dyn Bell>,
     pub(crate) retention: Duration,
+    /// How long one statement may take.
+    pub(crate) timeout: Duration,
     /// Events of this session on one lock take turns, so that they don't get into each other's way. Locks share them by their hash.
     pub(crate) turns: [Mutex<()>; TURNS],
     /// Since when the session says without a gap that it watches.
@@ -391,8 +393,9 @@ impl<B: Backend> Desk<B> {
             return Ok(());
         }
         let me = self.me.id;
-        // What is on its way would come after the goodbye.
-        self.outbox.settled().await;
+        // What is on its way would come after the goodbye. Nobody may poll it any more; what the session holds is given back then all
+        // the same.
+        let _ = tokio::time::timeout(self.timeout, self.outbox.settled()).await;
         let names = self.wake.names();
         let leaving = names.iter().map(|name| {
             self.apply(name, move |queue, now, out| {

@@ -15,6 +15,7 @@ use crate::POLICY;
 use crate::backend::Backend;
 use crate::desk::Desk;
 pub use crate::desk::{SWEEPERS, retried};
+use crate::options::Options;
 use crate::postman;
 use crate::together::Outbox;
 use crate::unwatched::LAG;
@@ -33,14 +34,16 @@ pub struct SqlSession<B: Backend> {
 }
 
 impl<B: Backend> SqlSession<B> {
-    /// Begins a presence on a database. What is left of an idle lock is kept for the time of `retention`.
-    pub fn open(backend: Arc<B>, me: Presence, inbox: Arc<dyn Inbox>, retention: Duration) -> Arc<Self> {
+    /// Begins a presence on a database.
+    pub fn open(backend: Arc<B>, me: Presence, inbox: Arc<dyn Inbox>, options: &Options) -> Arc<Self> {
+        let Options { retention, timeout, .. } = *options;
         let wake = Arc::new(Wake::new(inbox));
         let bell = backend.listen(me.id, Arc::new(Ears(wake.clone())));
         let (watching, closed) = (Mutex::new(None), AtomicBool::new(false));
         let turns = std::array::from_fn(|_| Mutex::new(()));
         let outbox = Outbox::new(Handle::current(), backend.lanes());
-        let desk = Arc::new(Desk { backend, me, wake, bell, retention, turns, watching, closed, outbox });
+        let desk =
+            Arc::new(Desk { backend, me, wake, bell, retention, timeout, turns, watching, closed, outbox });
         tokio::spawn(postman::deliver(Arc::downgrade(&desk)));
         tokio::spawn(sweep(Arc::downgrade(&desk)));
         Arc::new(SqlSession { desk, runtime: Handle::current() })

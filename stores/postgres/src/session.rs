@@ -16,7 +16,6 @@ pub(crate) async fn open(
     me: Presence,
     inbox: Arc<dyn Inbox>,
 ) -> Result<Arc<dyn Session>> {
-    let retention = config.options.retention;
-    let wire = Wire::open(config).await?;
-    Ok(SqlSession::open(Arc::new(State::new(wire)), me, inbox, retention))
+    let wire = Wire::open(config.clone()).await?;
+    Ok(SqlSession::open(Arc::new(State::new(wire)), me, inbox, &config.options))
 }

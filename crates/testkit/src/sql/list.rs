@@ -20,6 +20,7 @@ macro_rules! sql_promises {
             rows_of_locks_that_nobody_uses_go_away_and_others_stay
             a_holder_that_came_before_it_could_be_told_is_told_all_the_same
             a_watcher_that_came_before_it_could_be_told_sees_all
+            a_session_ends_though_a_request_of_it_is_not_polled
         } }
     };
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use leasehold_client::{Client, Guard};
 use leasehold_core::store::{
     Ask, Inbox, Joined, Leave, Left, Note, Otherwise, Presence, Renewal, Renewed, Session,
@@ -357,4 +358,29 @@ pub async fn a_watcher_that_came_before_it_could_be_told_sees_all<D: Database>(d
         let event = tokio::time::timeout(AT_ONCE, events.next()).await.expect("it is told");
         assert_eq!(event.expect("an event").expect("an event").name.as_str(), name);
     }
+}
+
+/// The session's own client polls what it asked to the end, in time; another user of the trait may not.
+pub async fn a_session_ends_though_a_request_of_it_is_not_polled<D: Database>(db: D) {
+    let server = db.server();
+    let url = format!("{}&timeout=1s", fresh_url(server));
+    let (a, b) = (session(db, &url).await, session(db, &url).await);
+    let lease = Lease::Kept(Duration::from_secs(600));
+    let ask = |name: &str| Ask {
+        name: Name::new(name).expect("a name"),
+        id: EntryId::random().expect("an id"),
+        want: Want::Exclusive,
+        lease,
+        place: lease.length(),
+        otherwise: Otherwise::Queue,
+    };
+    let held = a.clone().join(ask("held")).await.expect("an answer");
+    assert!(matches!(held, Joined::Held(_)), "{held:?}");
+    let mut standing = a.clone().join(ask("x"));
+    assert!((&mut standing).now_or_never().is_none(), "it takes a trip to the server");
+    soon("the goodbye", a.close()).await.expect("a goodbye");
+    let seen = b.clone().inspect(Name::new("held").expect("a name")).await.expect("a look");
+    assert!(seen.holders.is_empty(), "{seen:?}");
+    drop(standing);
+    b.close().await.expect("a goodbye");
 }
