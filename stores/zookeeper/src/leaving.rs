@@ -155,7 +155,7 @@ impl Desk {
     }
 
     /// Deletes the nodes of an entry that is not in the book: another session's, or of a request whose answer was lost.
-    async fn remove_by_id(self: &Arc<Self>, name: &Name, id: EntryId) -> Result<Left> {
+    pub(crate) async fn remove_by_id(self: &Arc<Self>, name: &Name, id: EntryId) -> Result<Left> {
         let life = self.link.up().await?;
         let lock = self.lock_path(name);
         let (sync, list) = (life.client.sync(&lock), life.client.list_children(&lock));

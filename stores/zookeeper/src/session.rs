@@ -293,16 +293,19 @@ impl Desk {
     }
 
     /// Every entry leaves, and the session ends.
-    pub(crate) async fn say_goodbye(&self) {
+    pub(crate) async fn say_goodbye(self: &Arc<Self>) {
         if self.is_closed.swap(true, Ordering::SeqCst) {
             return;
         }
         let gone = self.book().clear();
-        gone.iter().for_each(Entry::stop_watching);
-        // One by one: a request of ours that is still under way keeps the ZooKeeper session open for a moment.
-        let leaving = gone.iter().filter_map(|entry| Some((entry.life.as_ref()?, entry.stage.path()?)));
+        gone.iter().for_each(|(_, entry)| entry.stop_watching());
+        // One by one: a request of ours that is still under way keeps the ZooKeeper session open, and with it the nodes.
+        let leaving = gone.iter().filter_map(|(_, entry)| Some((entry.life.as_ref()?, entry.stage.path()?)));
         let deleting = join_all(leaving.map(|(life, path)| life.client.delete(path, None)));
-        let _ = self.link.within(deleting).await;
+        // Among them those of requests that are not answered, and that nobody may poll any more.
+        let unknown = gone.iter().filter(|(_, entry)| matches!(entry.stage, Stage::Asked { maybe: true }));
+        let removing = join_all(unknown.map(|(id, entry)| self.remove_by_id(&entry.name, *id)));
+        let _ = self.link.within(async { tokio::join!(deleting, removing) }).await;
         drop(gone);
         lock(&self.helpers).drain(..).for_each(|helper| helper.abort());
         if let Some(life) = self.link.now() {
@@ -374,9 +377,9 @@ impl Book {
         Some((self.remove(id)?, path))
     }
 
-    fn clear(&mut self) -> Vec<Entry> {
+    fn clear(&mut self) -> Vec<(EntryId, Entry)> {
         self.due.clear();
-        self.entries.drain().map(|(_, entry)| entry).collect()
+        self.entries.drain().collect()
     }
 
     /// All but those that may have a node nobody knows of.

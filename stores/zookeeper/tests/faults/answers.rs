@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold_client::Client;
-use leasehold_core::Order;
+use leasehold_core::store::{Ask, Inbox, Note, Otherwise, Presence};
+use leasehold_core::{EntryId, Label, Lease, Name, Order, SessionId, Want};
 use leasehold_testkit::history::History;
 use leasehold_testkit::proxy::Proxy;
 use leasehold_testkit::servers::zookeeper::jute::op;
 use leasehold_testkit::wait::{eventually, soon};
 use tokio::task::JoinSet;
 
+use super::common;
 use super::scene::{Scene, lock};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,4 +161,35 @@ async fn a_counter_stays_exact_while_connections_are_cut() {
     history.check();
     assert_eq!(number.load(Ordering::SeqCst), 160);
     scene.is_clean().await;
+}
+
+/// The node of a request that nobody polls any more is not known by its path, and its future keeps the ZooKeeper session open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_not_polled_leaves_nothing_when_its_session_is_closed() {
+    let scene = Scene::new("20s");
+    let client = scene.client("a").await;
+    lock(&client, "x").await.release().await.expect("a release");
+    let me = Presence { id: SessionId::random().expect("an id"), label: Label::new("bare") };
+    let store = common::open(&scene.url).expect("a store");
+    let session = soon("a session", store.open(me, Arc::new(Deaf))).await.expect("a session");
+    let (name, id) = (Name::new("x").expect("a name"), EntryId::random().expect("an id"));
+    let (want, otherwise, lease) = (Want::Exclusive, Otherwise::Queue, Lease::Kept(A_MINUTE));
+    let ask = Ask { name, id, want, lease, place: A_MINUTE, otherwise };
+    let mut standing = session.clone().join(ask);
+    assert!((&mut standing).now_or_never().is_none(), "it takes a trip to the server");
+    scene.until("x", 1).await;
+    soon("the goodbye", session.close()).await.expect("a goodbye");
+    assert_eq!(scene.nodes("x"), Vec::<String>::new());
+    drop(standing);
+    client.close().await.expect("a goodbye");
+    scene.is_clean().await;
+}
+
+const A_MINUTE: Duration = Duration::from_secs(60);
+
+struct Deaf;
+
+impl Inbox for Deaf {
+    fn note(&self, _: Note) {}
+    fn session_gone(&self) {}
 }
