@@ -89,9 +89,11 @@ impl Engine {
                     engine.settle(visit);
                 }
                 Ok(Left::NotThere) => {
-                    let why = engine.why_gone(name, id, job.token).await.unwrap_or(Lost::Revoked);
-                    let visit = engine.table.missing(&job.key, id, why);
-                    engine.settle(visit);
+                    match engine.why_it_left(&job.hold, &name, job.token).await {
+                        Some(why) => drop(engine.settle(engine.table.missing(&job.key, id, why))),
+                        // The next renewal says it.
+                        None => engine.settle(engine.table.ask_about(&job.key, id)),
+                    }
                 }
                 Err(error) if certainly_had_no_effect(error) => {
                     job.without_effect.fetch_add(1, Ordering::SeqCst);

@@ -5,6 +5,8 @@ use std::time::Duration;
 use futures_util::poll;
 use leasehold_client::{Client, Lost, Owner, RwLock, WriteGuard};
 use leasehold_core::{Kind, Result, Want};
+use leasehold_memory::Memory;
+use leasehold_testkit::Faulty;
 use leasehold_testkit::faulty::{Cut, Fault, Op};
 use leasehold_testkit::wait::{eventually, soon};
 use tokio::task::{JoinHandle, yield_now};
@@ -278,4 +280,21 @@ fn a_downgrade_has_a_limit_of_its_own() {
             scene.stage.free("x").await;
         }
     });
+}
+
+/// The entry is gone, and the question why is not answered: the next renewal tells, and nothing is made up until then.
+#[tokio::test]
+async fn a_downgrade_of_what_is_not_there_makes_up_no_reason() {
+    let memory = Memory::new();
+    let faulty = Faulty::new(memory.clone());
+    let client = Client::builder().default_lease(LONG).open(faulty.clone()).await.expect("a client");
+    let writer = write(&client.rwlock("x")).await;
+    memory.wipe();
+    faulty.next(Op::Renew, Fault::ErrorBefore);
+    let failed = soon("a downgrade", writer.downgrade()).await.expect_err("it is not there");
+    let error = failed.error().clone();
+    assert_eq!(error.kind(), Kind::Lost, "{error}");
+    assert!(!error.to_string().contains(Lost::Revoked.as_str()), "{error}");
+    let guard = failed.into_writer().map_or_else(|reader| reader, WriteGuard::into_guard);
+    assert_eq!(soon("the reason", guard.lost()).await, Lost::Wiped);
 }
