@@ -394,6 +394,10 @@ impl Lane {
             }
             Stage::Held(held) if held.hold.id == id => {
                 let news = held.hold.lose(why);
+                // One that was asked for twice may be there again: made by the second request, after the first was taken away.
+                if !held.at_once {
+                    scene.actions.push(Action::Disown(scene.key.name.clone(), id));
+                }
                 self.stage = Stage::Idle;
                 self.ask_for_the_next(scene);
                 news.then_some(why)

@@ -570,6 +570,27 @@ mod tests {
         }
     }
 
+    /// A second request for it may have made it again, after it was taken away and before that was told.
+    #[test]
+    fn an_entry_that_was_waited_for_and_is_taken_away_leaves_once_more() {
+        for at_once in [true, false] {
+            let terms = Terms { lease: Lease::Kept(LEASE), barges: false, retry_for: None };
+            let (table, key, id, start) = asked(Budget::default(), terms, false);
+            let _waiter = if at_once {
+                table.held_at_once(&key, id, grant(1), start).expect("the lane");
+                None
+            } else {
+                let waiter = table.first_waits(&key, id, Want::Exclusive, terms, false).answer;
+                table.joined(&key, id, Ok(Joined::Held(grant(1))), start);
+                Some(waiter)
+            };
+            let visit = table.gone(&key, id, Lost::Revoked);
+            assert_eq!(visit.answer, Some(Lost::Revoked));
+            let disowned = matches!(&visit.actions[..], [Action::Disown(_, gone)] if *gone == id);
+            assert_eq!(disowned, !at_once, "{:?}", visit.actions);
+        }
+    }
+
     #[test]
     fn a_grant_in_the_moment_of_the_limit_is_a_grant() {
         let terms = Terms { lease: Lease::Kept(LEASE), barges: true, retry_for: None };
