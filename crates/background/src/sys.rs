@@ -5,8 +5,6 @@
 use std::io;
 use std::sync::OnceLock;
 
-use crate::Thread;
-
 /// Asks to be told of forks and of the exit. Done once a process image: a forked child inherits both.
 pub(crate) fn prepare_process() -> io::Result<()> {
     static DONE: OnceLock<Result<(), i32>> = OnceLock::new();
@@ -36,11 +34,11 @@ pub(crate) fn close_copy(fd: i32) {
     unsafe { libc::close(fd) };
 }
 
-/// The thread behind this pointer, which is null or came from a `Box` that is never freed.
-pub(crate) fn leaked(thread: *mut Thread) -> Option<&'static Thread> {
-    // SAFETY: the only pointers that are ever passed are null and those of `Box::into_raw` in `Background::get`, which are
-    // never freed and never written to again.
-    unsafe { thread.as_ref() }
+/// What this pointer points to, which is null or came from a `Box` that is never freed.
+pub(crate) fn leaked<T>(pointer: *mut T) -> Option<&'static T> {
+    // SAFETY: the only pointers that are ever passed are null and those of `Box::into_raw` in `Background::get` and
+    // `fork::Slots::next`, which are never freed and never written to again.
+    unsafe { pointer.as_ref() }
 }
 
 /// Leaves the signals of the process to the threads of the user, who may wait for them or count on being interrupted.
@@ -51,4 +49,29 @@ pub(crate) fn block_signals() {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
     }
+}
+
+/// Runs `check` in a forked child. `false` also if it takes longer than two seconds.
+#[cfg(test)]
+pub(crate) fn is_true_in_forked_child(check: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child does what users do, which is what the tests are about, and ends with `_exit` or by the alarm.
+    match unsafe { libc::fork() } {
+        0 => unsafe {
+            libc::alarm(2);
+            libc::_exit(i32::from(!check()))
+        },
+        child => {
+            assert!(child > 0, "no fork: {}", io::Error::last_os_error());
+            let mut status = 0;
+            // SAFETY: `status` outlives the call.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            status == 0
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn is_open(fd: i32) -> bool {
+    // SAFETY: it only asks for the flags of a number.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) != -1 }
 }
