@@ -12,18 +12,18 @@ use crate::fork;
 /// A future that runs only in the process in which it was made. In a forked child it never does anything again, not even when it is
 /// dropped.
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Confined<T> {
+pub struct Confined<F> {
     generation: u32,
     /// `None` in a child: it was forgotten.
-    future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    future: Option<Pin<Box<F>>>,
 }
 
 /// Confines a future to this process.
-pub fn confined<T>(future: impl Future<Output = T> + Send + 'static) -> Confined<T> {
+pub fn confined<F: Future>(future: F) -> Confined<F> {
     Confined { generation: fork::generation(), future: Some(Box::pin(future)) }
 }
 
-impl<T> Confined<T> {
+impl<F> Confined<F> {
     /// Leaks the future if this is a forked child.
     fn forget_in_child(&mut self) {
         if self.generation != fork::generation() {
@@ -32,10 +32,10 @@ impl<T> Confined<T> {
     }
 }
 
-impl<T> Future for Confined<T> {
-    type Output = T;
+impl<F: Future> Future for Confined<F> {
+    type Output = F::Output;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         self.forget_in_child();
         match &mut self.future {
             Some(future) => future.as_mut().poll(cx),
@@ -44,7 +44,7 @@ impl<T> Future for Confined<T> {
     }
 }
 
-impl<T> Drop for Confined<T> {
+impl<F> Drop for Confined<F> {
     fn drop(&mut self) {
         self.forget_in_child();
     }

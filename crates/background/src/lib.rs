@@ -21,8 +21,10 @@ mod timer;
 
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -62,16 +64,14 @@ impl Background {
             return Ok(running);
         }
         sys::prepare_process()?;
-        let (thread, runtime) = Thread::new()?;
+        // Published only once it is started: nobody gets a thread that may fail to start.
+        let (thread, publish) = Thread::start()?;
         let thread = Box::into_raw(Box::new(thread));
         let none = std::ptr::null_mut();
-        if THREAD.compare_exchange(none, thread, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // Another thread was faster. Does not wait: it may be called inside another runtime.
-            runtime.shutdown_background();
-        } else if let Err(error) = run(runtime) {
-            THREAD.store(none, Ordering::Release);
-            return Err(error);
+        if THREAD.compare_exchange(none, thread, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            let _ = publish.send(());
         }
+        // Else another caller was faster, and this thread ends when `publish` is dropped.
         Self::running().ok_or_else(|| io::Error::other("the background thread could not be started"))
     }
 
@@ -111,7 +111,8 @@ impl Background {
         self.thread.in_flight.begin()
     }
 
-    /// Until the value is dropped, timers, sockets and tasks that this thread makes belong to the background thread.
+    /// Until the value is dropped, timers, sockets and tasks that this thread makes belong to the background thread. Panics on a
+    /// thread that [is ending](is_thread_ending).
     pub fn enter(&self) -> EnterGuard<'_> {
         self.thread.runtime.enter()
     }
@@ -144,25 +145,64 @@ impl Background {
 }
 
 impl Thread {
-    fn new() -> io::Result<(Thread, Runtime)> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
+    /// Starts the thread, which begins to work when it is told to, and ends if it is not.
+    fn start() -> io::Result<(Thread, SyncSender<()>)> {
+        let runtime = OwnedRuntime(Some(Builder::new_current_thread().enable_all().build()?));
+        let handle = runtime.handle()?;
         let timers = {
             let _context = handle.enter();
             Timers::new()?
         };
+        let (publish, published) = sync_channel(1);
+        let work = move || {
+            if published.recv().is_ok()
+                && let Some(runtime) = &runtime.0
+            {
+                runtime.block_on(std::future::pending::<()>());
+            }
+        };
+        spawn_thread("leasehold", work)?;
         let (generation, in_flight) = (fork::generation(), InFlightCount::default());
-        Ok((Thread { generation, runtime: handle, in_flight, timers }, runtime))
+        Ok((Thread { generation, runtime: handle, in_flight, timers }, publish))
     }
 }
 
-/// Starts the thread.
-fn run(runtime: Runtime) -> io::Result<()> {
+/// A runtime that can be dropped inside another one, where tokio's own would panic.
+struct OwnedRuntime(Option<Runtime>);
+
+impl OwnedRuntime {
+    fn handle(&self) -> io::Result<Handle> {
+        let runtime = self.0.as_ref().ok_or_else(|| io::Error::other("the runtime has ended"))?;
+        Ok(runtime.handle().clone())
+    }
+}
+
+impl Drop for OwnedRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Starts a thread that leaves the signals of the process to the threads of the user.
+pub fn spawn_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let work = move || {
         sys::block_signals();
-        runtime.block_on(std::future::pending::<()>());
+        work();
     };
-    std::thread::Builder::new().name("leasehold".into()).spawn(work).map(drop)
+    std::thread::Builder::new().name(name.into()).spawn(work).map(drop)
+}
+
+/// Runs code of the user that must not end the thread or the task that calls it: a panic ends here, and the panic hook has reported it.
+pub fn contain_panic(code: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(code));
+}
+
+/// Whether the calling thread is at its end, where the destructors of its thread-locals run and those of tokio may have run before.
+/// No future of a store can be polled there, and no runtime be [entered](Background::enter): that would panic, and abort the process.
+pub fn is_thread_ending() -> bool {
+    Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 
 /// Called by `exit(3)`, also when `main` returns.

@@ -17,9 +17,13 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
+use crate::{contain_panic, fork};
+
 pub(crate) struct Timers(Arc<Shared>);
 
 struct Shared {
+    /// Which process the timers belong to. In a forked child the mutex may be locked for ever.
+    generation: u32,
     fd: AsyncFd<OwnedFd>,
     sleepers: Mutex<Sleepers>,
 }
@@ -41,7 +45,7 @@ impl Timers {
         // wrong with the old one, a file whose number changes while it is watched, can't happen to an `OwnedFd`.
         #[allow(deprecated)]
         let fd = AsyncFd::new(fd)?;
-        let shared = Arc::new(Shared { fd, sleepers: Mutex::default() });
+        let shared = Arc::new(Shared { generation: fork::generation(), fd, sleepers: Mutex::default() });
         tokio::spawn(wake_sleepers(shared.clone()));
         Ok(Timers(shared))
     }
@@ -64,11 +68,17 @@ async fn wake_sleepers(shared: Arc<Shared>) {
             shared.arm(&mut sleepers);
             due
         };
-        due.into_values().for_each(Waker::wake);
+        for waker in due.into_values() {
+            contain_panic(|| waker.wake());
+        }
     }
 }
 
 impl Shared {
+    fn is_alive(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Sleepers> {
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,7 +100,7 @@ impl Shared {
     }
 }
 
-/// Resolves at a moment of the clock of leases.
+/// Resolves at a moment of the clock of leases. At once in a forked child, where nothing runs that could wake it.
 ///
 /// # Cancel safety
 ///
@@ -107,7 +117,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.deadline <= Clock::system().now() {
+        if !self.shared.is_alive() || self.deadline <= Clock::system().now() {
             return Poll::Ready(());
         }
         if self.deadline == Tick::NEVER {
@@ -127,7 +137,7 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if let Some(number) = self.number {
+        if let Some(number) = self.number.filter(|_| self.shared.is_alive()) {
             self.shared.lock().wakers.remove(&(self.deadline, number));
         }
     }
@@ -138,7 +148,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Background;
+    use crate::{Background, sys};
+
+    const LONG: Duration = Duration::from_secs(3_600);
 
     #[test]
     fn sleeps_end_in_their_order_and_a_dropped_one_is_forgotten() {
@@ -170,6 +182,43 @@ mod tests {
         assert!(
             shared.lock().wakers.keys().all(|(deadline, _)| deadline.since(now) < Duration::from_secs(3_000))
         );
+    }
+
+    #[test]
+    fn a_waker_that_panics_stops_no_other_timer() {
+        struct Panics;
+        impl std::task::Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("the waker of the test panics");
+            }
+        }
+        let background = Background::get().unwrap();
+        let waker = Waker::from(Arc::new(Panics));
+        let mut first = Box::pin(background.sleep(Duration::from_millis(5)));
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let (tell, told) = std::sync::mpsc::channel();
+        let second = background.sleep(Duration::from_millis(50));
+        std::thread::spawn(move || tell.send(background.runtime().block_on(second)));
+        told.recv_timeout(Duration::from_secs(20)).expect("the timer goes on");
+    }
+
+    #[test]
+    fn a_sleep_ends_at_once_in_a_forked_child_whoever_holds_the_mutex() {
+        let background = Background::get().unwrap();
+        let (mut dropped, mut polled) = (Box::pin(background.sleep(LONG)), Box::pin(background.sleep(LONG)));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(dropped.as_mut().poll(&mut cx).is_pending() && polled.as_mut().poll(&mut cx).is_pending());
+        let shared = dropped.shared.clone();
+        // As another thread may at the moment of the fork.
+        let locked = shared.lock();
+        let mut dropped = Some(dropped);
+        let right = sys::is_true_in_forked_child(|| {
+            drop(dropped.take());
+            let made_here = Box::pin(background.sleep(LONG)).as_mut().poll(&mut cx);
+            polled.as_mut().poll(&mut cx).is_ready() && made_here.is_ready()
+        });
+        drop(locked);
+        assert!(right, "a sleep waits for a thread that did not come along");
     }
 
     /// A suspend can't be brought about in a test. What makes the timer count it is the clock that the kernel runs it on.
