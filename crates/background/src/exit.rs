@@ -4,47 +4,74 @@
 //! the process, and the lock would stay for its whole lease.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long the exit of a process waits for releases that a store does not answer.
+/// How long the exit of a process waits for releases that a store does not answer, in all: destructors that have waited for them just
+/// before count.
 pub const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A wait in vain that is longer ago does not count any more.
+const REFILL: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub(crate) struct InFlightCount(Arc<Count>);
 
 #[derive(Default)]
 struct Count {
-    in_flight: Mutex<usize>,
+    state: Mutex<State>,
     none_left: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    in_flight: usize,
+    /// How long was waited in vain for what is in flight, and when that was.
+    spent: Option<(Duration, Instant)>,
 }
 
 /// Something that the exit of the process waits for while this value lives.
 pub struct InFlight(Arc<Count>);
 
 impl Count {
-    fn lock(&self) -> MutexGuard<'_, usize> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl InFlightCount {
     pub(crate) fn begin(&self) -> InFlight {
-        *self.0.lock() += 1;
+        self.0.lock().in_flight += 1;
         InFlight(self.0.clone())
     }
 
-    /// Waits until nothing is in flight, but no longer than [`EXIT_PATIENCE`].
+    /// Waits until nothing is in flight, but no longer than the [patience](Self::patience).
     pub(crate) fn wait(&self) {
-        let some = |in_flight: &mut usize| *in_flight > 0;
-        let _ = self.0.none_left.wait_timeout_while(self.0.lock(), EXIT_PATIENCE, some);
+        let patience = self.patience();
+        let some = |state: &mut State| state.in_flight > 0;
+        let _ = self.0.none_left.wait_timeout_while(self.0.lock(), patience, some);
+    }
+
+    /// What is left of [`EXIT_PATIENCE`].
+    pub(crate) fn patience(&self) -> Duration {
+        match self.0.lock().spent {
+            Some((spent, at)) if at.elapsed() < REFILL => EXIT_PATIENCE.saturating_sub(spent),
+            _ => EXIT_PATIENCE,
+        }
+    }
+
+    /// Something was waited for in vain, and is in flight still.
+    pub(crate) fn spend(&self, waited: Duration) {
+        let left = self.patience();
+        self.0.lock().spent = Some((EXIT_PATIENCE - left.saturating_sub(waited), Instant::now()));
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut in_flight = self.0.lock();
-        *in_flight -= 1;
-        if *in_flight == 0 {
+        let mut state = self.0.lock();
+        state.in_flight -= 1;
+        if state.in_flight == 0 {
+            state.spent = None;
             self.0.none_left.notify_all();
         }
     }
@@ -62,7 +89,7 @@ mod tests {
         drop(a);
         let last = std::thread::spawn(move || drop(b));
         count.wait();
-        assert_eq!(*count.0.lock(), 0);
+        assert_eq!(count.0.lock().in_flight, 0);
         last.join().unwrap();
     }
 
@@ -71,7 +98,19 @@ mod tests {
         let count = InFlightCount::default();
         let in_flight = count.begin();
         count.wait();
-        assert_eq!(*count.0.lock(), 1);
+        assert_eq!(count.0.lock().in_flight, 1);
         drop(in_flight);
+    }
+
+    #[test]
+    fn waits_in_vain_share_one_patience_until_the_store_answers() {
+        let count = InFlightCount::default();
+        let in_flight = count.begin();
+        count.spend(EXIT_PATIENCE * 3 / 4);
+        assert_eq!(count.patience(), EXIT_PATIENCE / 4);
+        count.spend(EXIT_PATIENCE);
+        assert_eq!(count.patience(), Duration::ZERO);
+        drop(in_flight);
+        assert_eq!(count.patience(), EXIT_PATIENCE);
     }
 }

@@ -26,7 +26,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_core::{Clock, Tick};
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
@@ -131,6 +131,18 @@ impl Background {
             Poll::Pending => elapsed.as_mut().poll(cx).map(|()| None),
         })
         .await
+    }
+
+    /// Blocks this thread until the future is done, for a destructor of the user's thread. All such waits and the one at the exit of the
+    /// process share [`EXIT_PATIENCE`]: a store that does not answer holds up the end of a program once. `None` if that was not enough.
+    pub fn block_on_at_drop<F: Future>(&self, future: F) -> Option<F::Output> {
+        let patience = self.thread.in_flight.patience();
+        let began = Instant::now();
+        let output = self.thread.runtime.block_on(self.timeout(patience, future));
+        if output.is_none() {
+            self.thread.in_flight.spend(began.elapsed());
+        }
+        output
     }
 
     /// Sleeps for this long. Needs no timers of the caller's runtime.
