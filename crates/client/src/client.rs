@@ -128,7 +128,8 @@ impl ClientBuilder {
     }
 
     /// Calls this when the store is not available for a moment, and when it is again. The same is logged, see
-    /// [`docs`](crate::docs). It must not block, and is called also while the client is being opened.
+    /// [`docs`](crate::docs). It is called on a thread of its own, for one event after the other, also while the client is being
+    /// opened: it may block, and a panic ends only that call. The exit of the process does not wait for it.
     ///
     /// ```
     /// use leasehold_client::{Client, Outage};

@@ -1,12 +1,16 @@
 //! The outages of a store as its client sees them. One line in the log when one begins and one when it ends, however many locks and requests
 //! it concerns; what happens to each of them is logged at level `DEBUG`.
 
+mod notifier;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use leasehold_background::contain_panic;
 use leasehold_core::{Error, Tick};
 
+use self::notifier::{Notifier, OutageEvent};
 use crate::sync::{Arc, Mutex, lock};
 
 /// A failure that is over sooner is not worth a line: a connection was lost, and the next one is good.
@@ -52,7 +56,7 @@ impl fmt::Debug for Listener {
 pub(crate) struct Outages {
     url: String,
     calm: Duration,
-    listener: Option<Listener>,
+    notifier: Option<Notifier>,
     /// Whether there is one: a look at it costs next to nothing.
     any: AtomicBool,
     current: Mutex<Option<Current>>,
@@ -72,7 +76,7 @@ impl Outages {
     /// `timeout` is how long a request to the store may take.
     pub(crate) fn new(url: String, timeout: Duration, listener: Option<Listener>) -> Self {
         let (any, current) = (AtomicBool::new(false), Mutex::new(None));
-        Outages { url, calm: timeout.max(CALM), listener, any, current }
+        Outages { url, calm: timeout.max(CALM), notifier: listener.map(Notifier::new), any, current }
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -95,11 +99,13 @@ impl Outages {
         }
         let (held, until) = held();
         let certain_for = Some(until.since(now)).filter(|_| until != Tick::NEVER);
-        tracing::warn!(
-            target: "leasehold", store = %self.url, %error, held, ?certain_for,
-            "the store is not available, and is asked again and again"
-        );
-        self.tell(&Outage::Began { error, held, certain_for });
+        contain_panic(|| {
+            tracing::warn!(
+                target: "leasehold", store = %self.url, %error, held, ?certain_for,
+                "the store is not available, and is asked again and again"
+            );
+        });
+        self.tell(|| OutageEvent::Began { error: error.clone(), held, certain_for });
     }
 
     /// A request was answered.
@@ -137,7 +143,7 @@ impl Outages {
         if !self.any.load(Ordering::Relaxed) {
             return Tick::NEVER;
         }
-        let ended = {
+        let (lasted, lost) = {
             let mut current = lock(&self.current);
             let Some(Current { began, answered: Some(answered), lost, .. }) = *current else {
                 return now + self.calm;
@@ -147,22 +153,22 @@ impl Outages {
                 return over;
             }
             self.forget(&mut current);
-            Outage::Ended { lasted: answered.since(began), lost }
+            (answered.since(began), lost)
         };
-        if let Outage::Ended { lasted, lost } = &ended {
-            if *lost > 0 {
+        contain_panic(|| {
+            if lost > 0 {
                 tracing::warn!(target: "leasehold", store = %self.url, ?lasted, lost, "the store is available again");
             } else {
                 tracing::info!(target: "leasehold", store = %self.url, ?lasted, lost, "the store is available again");
             }
-        }
-        self.tell(&ended);
+        });
+        self.tell(|| OutageEvent::Ended { lasted, lost });
         Tick::NEVER
     }
 
-    fn tell(&self, outage: &Outage<'_>) {
-        if let Some(Listener(listener)) = &self.listener {
-            listener(outage);
+    fn tell(&self, event: impl FnOnce() -> OutageEvent) {
+        if let Some(notifier) = &self.notifier {
+            notifier.notify(event());
         }
     }
 }
@@ -187,6 +193,15 @@ mod tests {
         (Outages::new("x:".into(), CALM, Some(listener)), seen)
     }
 
+    /// The listener has a thread of its own.
+    fn expect(seen: &Mutex<Vec<String>>, events: &[&str]) {
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        while *lock(seen) != events {
+            assert!(std::time::Instant::now() < deadline, "{:?} instead of {events:?}", lock(seen));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn fail(outages: &Outages, asked: Tick, now: Tick) {
         let error = Error::new(Kind::Unavailable, "it is away");
         outages.failed(&error, asked, now, || (7, now + CALM * 3));
@@ -198,14 +213,14 @@ mod tests {
         for n in 0..100 {
             fail(&outages, START, START + Duration::from_millis(100 * n));
         }
-        assert_eq!(*lock(&seen), ["began 7 Some(3s)"]);
+        expect(&seen, &["began 7 Some(3s)"]);
         assert!(outages.lost(3));
         let back = START + Duration::from_secs(10);
         outages.answered(|| back);
         outages.answered(|| back + CALM / 2);
         assert!(outages.look(back) > back);
         outages.look(back + CALM);
-        assert_eq!(*lock(&seen), ["began 7 Some(3s)", "ended 10s 3"]);
+        expect(&seen, &["began 7 Some(3s)", "ended 10s 3"]);
         assert!(!outages.lost(1));
         assert_eq!(outages.look(back + CALM * 2), Tick::NEVER);
     }
@@ -219,7 +234,9 @@ mod tests {
             outages.answered(|| now + CALM / 2);
             outages.look(now + CALM);
         }
-        assert_eq!(lock(&seen).len(), 1);
+        // Events come in their order: whatever was told before would be seen before the end.
+        outages.look(START + CALM * 40);
+        expect(&seen, &["began 7 Some(3s)", "ended 19.5s 0"]);
     }
 
     #[test]
@@ -231,6 +248,8 @@ mod tests {
             outages.answered(|| now + BLIP);
             outages.look(now + CALM);
         }
-        assert!(lock(&seen).is_empty());
+        // Events come in their order: whatever was told before would be seen before this one.
+        fail(&outages, START, START + BLIP);
+        expect(&seen, &["began 7 Some(3s)"]);
     }
 }

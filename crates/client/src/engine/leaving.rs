@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use leasehold_background::Background;
+use leasehold_background::{Background, contain_panic};
 use leasehold_core::store::{Leave, Left, Pending};
 use leasehold_core::{Backoff, EntryId, Error, Kind, Name, Result, Retry, Tick};
 
@@ -169,7 +169,9 @@ impl Engine {
                     break Err(error.tried_for(self.now().since(begun)));
                 }
                 Err(error) => {
-                    tracing::debug!(target: "leasehold", name = %leave.name, %error, tries, "release is tried again");
+                    contain_panic(|| {
+                        tracing::debug!(target: "leasehold", name = %leave.name, %error, tries, "release is tried again");
+                    });
                     if !told && self.now().since(begun) >= WORTH_TELLING {
                         self.failing.begin(&going, &error, begun, &self.outages);
                         told = true;
@@ -284,7 +286,9 @@ impl FailingReleases {
             let name = &going.leave.name;
             let until = if endless { "it succeeds" } else { "its lease ends" };
             let store = outages.url();
-            tracing::warn!(target: "leasehold", store, %name, %error, until, "a lock can't be given back, and is tried again");
+            contain_panic(|| {
+                tracing::warn!(target: "leasehold", store, %name, %error, until, "a lock can't be given back, and is tried again");
+            });
         }
     }
 
@@ -295,7 +299,9 @@ impl FailingReleases {
         if let (0, Some(since)) = (failing.now, failing.since) {
             let (after, given_up) = (now.since(since), failing.given_up);
             if failing.told {
-                tracing::info!(target: "leasehold", store, ?after, given_up, "no lock is left that can't be given back");
+                contain_panic(|| {
+                    tracing::info!(target: "leasehold", store, ?after, given_up, "no lock is left that can't be given back");
+                });
             }
             *failing = Failing::default();
         }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use leasehold_background::{Background, Sleep};
+use leasehold_background::{Background, Sleep, contain_panic};
 use leasehold_core::store::{Ask, Joined, Leave, Left, Session};
 use leasehold_core::view::Lost;
 use leasehold_core::{
@@ -462,7 +462,8 @@ impl Engine {
     pub(crate) fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
         let mut due = Vec::new();
         for action in actions {
-            match action {
+            // Each by itself: stores call subscribers of `tracing`, and one that panics keeps no other lock from what it needs.
+            contain_panic(|| match action {
                 Action::Join(key, ask) => self.join_in_background(key, ask),
                 Action::GoOn(key, request) => self.go_on(key, request),
                 Action::GoOnLeaving(neglected) => self.go_on_leaving(neglected),
@@ -470,7 +471,7 @@ impl Engine {
                 Action::Disown(name, id) => self.disown(name, id),
                 Action::Bury(name, id, after) => self.bury(name, id, after),
                 Action::Renew(entry) => due.push(entry),
-            }
+            });
         }
         self.renew(due);
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use leasehold_background::contain_panic;
 use leasehold_core::store::{Ask, Joined, Pending};
 use leasehold_core::{EntryId, Error, Result, Tick, Token, Want};
 
@@ -152,7 +153,8 @@ impl Waiter {
     }
 }
 
-/// Wakers to call once the mutexes are let go. Nearly always there is at most one.
+/// Wakers to call once the mutexes are let go. Nearly always there is at most one. They are code of the user's runtime: one that panics
+/// keeps no other task from being woken.
 #[derive(Default)]
 pub(crate) struct Wakers {
     first: Option<Waker>,
@@ -170,7 +172,7 @@ impl Wakers {
 
     pub(crate) fn wake(self) {
         let Some(first) = self.first else { return };
-        first.wake();
-        self.more.into_iter().for_each(Waker::wake);
+        contain_panic(|| first.wake());
+        self.more.into_iter().for_each(|waker| contain_panic(|| waker.wake()));
     }
 }

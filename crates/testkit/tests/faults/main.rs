@@ -4,6 +4,7 @@
 mod cancelled;
 mod cut;
 mod downgrade;
+mod listener;
 mod notes;
 mod patience;
 mod random;
