@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use leasehold_background::confined;
 use leasehold_core::view::Lost;
 use leasehold_core::{Error, Kind, Name, Owner, Result, Tick, Token, Want};
 
@@ -191,7 +192,8 @@ impl Guard {
     pub async fn lost(&self) -> Lost {
         let held = self.held();
         let clock = &held.engine.table.clock;
-        let mut lost = pin!(held.hold.lost(clock, |moment| held.engine.sleep_until(moment)));
+        // It waits in lists that a forked child must not touch, not even when it drops the future.
+        let mut lost = pin!(confined(held.hold.lost(clock, |moment| held.engine.sleep_until(moment))));
         poll_fn(|cx| match held.engine.is_forked() {
             true => Poll::Ready(Lost::SessionGone),
             false => lost.as_mut().poll(cx),
@@ -206,7 +208,7 @@ impl Guard {
     }
 
     /// Resolves when somebody has asked for the lock back, also if that was before the call; never otherwise, not even when
-    /// the lock is lost (see [`lost`](Guard::lost)).
+    /// the lock is lost (see [`lost`](Guard::lost)), and never in a forked child.
     ///
     /// What follows is up to the holder: nothing is taken away, and the lock is renewed as before. If it is given back, it
     /// really leaves: no task of this client gets it without queueing at the store again.
@@ -229,7 +231,12 @@ impl Guard {
     ///
     /// Can be dropped and called again at any time.
     pub async fn release_requested(&self) {
-        self.held().hold.release_requested().await;
+        let held = self.held();
+        // Never in a forked child: the lock is the parent's.
+        if held.engine.is_forked() {
+            return std::future::pending().await;
+        }
+        confined(held.hold.release_requested()).await;
     }
 
     /// Runs a future for as long as the lock is held: if the lock is lost first, the future is dropped at its next await, and

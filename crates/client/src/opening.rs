@@ -7,7 +7,7 @@ use leasehold_background::Background;
 use leasehold_core::store::{Presence, Session, Store};
 use leasehold_core::{Backoff, Clock, Error, Kind, Result, Retry, Tick};
 
-use crate::engine::Mail;
+use crate::engine::{Mail, forked};
 use crate::outage::Outages;
 
 /// The pauses between tries. A server that starts, or that has no room for another connection, is not asked all the time.
@@ -36,6 +36,10 @@ impl Opening<'_> {
         let mut tries = 0;
         let mut said = None;
         loop {
+            // Nothing of what it waits for happens in a forked child, and sleeps are over at once there.
+            if !self.background.is_alive() {
+                return Err(forked());
+            }
             let asked = self.clock.now();
             let left = time.max(self.store.timeout() + GRACE).saturating_sub(began.elapsed());
             let error = match self.once(left, me, mail).await {
@@ -81,6 +85,7 @@ impl Opening<'_> {
             Some(Err(e)) => {
                 Some(Err(Error::new(Kind::Store, "the connection to the store panicked").because(e)))
             }
+            None if !self.background.is_alive() => None,
             None => {
                 self.background.spawn(async move {
                     if let Ok(Ok(session)) = opening.await {

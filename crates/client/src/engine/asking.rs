@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use leasehold_background::is_thread_ending;
 use leasehold_core::store::{Pending, Renewal, Renewed, Session};
 use leasehold_core::{Error, Kind, Result, Retry, Tick};
 
@@ -32,7 +33,23 @@ impl<T> Asked<T> {
 }
 
 impl Engine {
-    /// Waits for an answer, but not for ever. The request itself goes on: it is never dropped half-way.
+    /// Sends a request and looks once whether it is answered. A thread that is ending can poll nothing: there the request is sent by
+    /// the background thread, when that polls it.
+    pub(super) fn ask<T, F>(&self, request: F) -> Asked<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(Arc<dyn Session>) -> Pending<T> + Send + 'static,
+    {
+        let session = self.session.clone();
+        if is_thread_ending() {
+            return Asked::Pending(Box::pin(async move { request(session).await }));
+        }
+        let _context = self.background.enter();
+        Asked::new(request(session))
+    }
+
+    /// Waits for an answer, but not for ever. The request itself goes on: it is never dropped half-way. The exit of the process does not
+    /// wait for it: what gives a lock back does not come this way.
     pub(super) async fn answer_within<T: Send + 'static>(
         &self,
         time: Duration,
@@ -48,7 +65,7 @@ impl Engine {
         request: Pending<T>,
     ) -> Option<Result<T>> {
         let panicked = |_| Err(Error::new(Kind::Unavailable, "the request to the store panicked"));
-        let answer = self.background.timeout(time, self.background.spawn_in_flight(request)).await;
+        let answer = self.background.timeout(time, self.background.spawn(request)).await;
         answer.map(|answer| answer.unwrap_or_else(panicked))
     }
 
@@ -124,7 +141,6 @@ impl Engine {
         if due.is_empty() {
             return;
         }
-        let _context = self.background.enter();
         // A store may have to work to know the group of a name, so it is asked once for each.
         let mut groups: BTreeMap<u64, Vec<Due>> = BTreeMap::new();
         for due in due {
@@ -133,13 +149,14 @@ impl Engine {
         for group in groups.into_values() {
             for batch in group.chunks(BATCH) {
                 let asked = self.now();
-                let lines = batch.iter().map(|d| Renewal {
+                let entries = batch.iter().map(|d| Renewal {
                     name: d.key.name.clone(),
                     id: d.id,
                     token: d.token,
                     more_tokens: d.more_tokens,
                 });
-                match Asked::new(self.session.clone().renew(lines.collect())) {
+                let entries = entries.collect();
+                match self.ask(move |session| session.renew(entries)) {
                     Asked::Answered(answers) => self.renewed(batch, answers, asked),
                     Asked::Pending(answer) => {
                         let (engine, batch) = (self.clone(), batch.to_vec());

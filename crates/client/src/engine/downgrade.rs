@@ -107,11 +107,7 @@ impl Engine {
     /// Why an entry is not at the store any more, as far as the store can tell.
     pub(super) async fn why_gone(&self, name: Name, id: EntryId, token: Token) -> Option<Lost> {
         let question = Renewal { name, id, token: Some(token), more_tokens: false };
-        let request = {
-            let _context = self.background.enter();
-            Asked::new(self.session.clone().renew(vec![question]))
-        };
-        let answers = match request {
+        let answers = match self.ask(move |session| session.renew(vec![question])) {
             Asked::Answered(answers) => answers,
             Asked::Pending(request) => self.answer_within(self.patience_with_a_release(), request).await,
         };

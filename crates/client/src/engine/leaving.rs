@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use leasehold_background::{Background, contain_panic};
+use leasehold_background::{Background, contain_panic, is_thread_ending};
 use leasehold_core::store::{Leave, Left, Pending};
 use leasehold_core::{Backoff, EntryId, Error, Kind, Name, Result, Retry, Tick};
 
@@ -35,10 +35,12 @@ impl Engine {
             return (Asked::Answered(answer), Where::Background);
         }
         let here = if place == Where::Here { self.session.leave_here(leave) } else { None };
-        let _context = self.background.enter();
         match here {
-            Some(request) => (Asked::new(request), Where::Here),
-            None => (Asked::new(self.session.clone().leave(leave.clone())), Where::Background),
+            Some(request) => (self.ask(|_| request), Where::Here),
+            None => {
+                let leave = leave.clone();
+                (self.ask(|session| session.leave(leave)), Where::Background)
+            }
         }
     }
 
@@ -345,6 +347,13 @@ impl Future for FirstTry<'_> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Heard> {
         if self.engine.is_forked() {
             return Poll::Ready(Heard::Elsewhere(Err(forked())));
+        }
+        if is_thread_ending() {
+            // Nothing can be polled here but the answer of a task.
+            if let Some(request) = self.release.take() {
+                self.engine.go_on_leaving(Neglected { release: self.release.clone(), request });
+            }
+            return self.release.poll(cx);
         }
         // Stores set timers and start tasks, and whoever polls us may run elsewhere.
         let _context = self.engine.background.enter();

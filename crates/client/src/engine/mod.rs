@@ -402,12 +402,11 @@ impl Engine {
         };
         let name = ask.name.clone();
         let by_here = if place == Where::Here { self.session.join_here(&ask) } else { None };
-        let _context = self.background.enter();
-        let (request, here) = match by_here {
-            Some(request) => (request, Some(ask)),
-            None => (self.session.clone().join(ask), None),
+        let (first, here) = match by_here {
+            Some(request) => (self.ask(|_| request), Some(ask)),
+            None => (self.ask(|session| session.join(ask)), None),
         };
-        Sent { name, first: Asked::new(request), in_flight: Some(in_flight), here }
+        Sent { name, first, in_flight: Some(in_flight), here }
     }
 
     /// The store has answered.
@@ -418,23 +417,26 @@ impl Engine {
     }
 
     /// Waits for an answer in a task of its own. A request that a connection of the caller's runtime carries is sent once more by the
-    /// background thread if it is not answered soon: that runtime may stand still. Both have one id, so the store has one entry.
+    /// background thread if it is not answered soon: that runtime may stand still. Both have one id, so the store has one entry, and the
+    /// goodbye of the session and the exit of the process wait for the second answer only.
     fn go_on(self: &Arc<Self>, key: LaneKey, request: Lent) {
-        let engine = self.clone();
-        self.background.spawn_in_flight(async move {
+        let (engine, exit_waits) = (self.clone(), self.background.in_flight());
+        self.background.spawn(async move {
             let Lent { mut answer, id, asked, in_flight, here } = request;
+            let mut waited_for = Some((in_flight, exit_waits));
             let answer = match here {
                 None => answer.await,
                 Some(ask) => match engine.background.timeout(STALLED, &mut answer).await {
                     Some(answer) => answer,
                     None => {
                         engine.join_in_background(key.clone(), ask);
+                        waited_for = None;
                         answer.await
                     }
                 },
             };
             engine.joined(&key, id, answer, asked);
-            drop(in_flight);
+            drop(waited_for);
         });
     }
 
@@ -604,7 +606,7 @@ impl Drop for Engine {
 }
 
 /// The client belongs to another process: its session and its connections are those of the parent.
-fn forked() -> Error {
+pub(crate) fn forked() -> Error {
     Error::new(Kind::Refused, "this process was forked from the one that opened the client")
         .advice("connect again in the child: the locks are still the parent's")
 }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use leasehold_background::is_thread_ending;
 use leasehold_core::store::Joined;
 use leasehold_core::{EntryId, Result, Tick};
 
@@ -61,6 +62,13 @@ impl Parts {
 
     fn poll_request(&self, cx: &mut Context<'_>) -> Option<(Result<Joined>, EntryId, Tick)> {
         if !self.lent {
+            return None;
+        }
+        if is_thread_ending() {
+            // Nothing can be polled here: a task does it.
+            if let Some(request) = self.waiter.take_request() {
+                self.engine.go_on(self.key.clone(), request);
+            }
             return None;
         }
         // Stores set timers and start tasks, and whoever polls us may run elsewhere.

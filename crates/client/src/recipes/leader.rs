@@ -189,6 +189,10 @@ impl Drop for Observe {
     fn drop(&mut self) {
         if self.background.is_alive() {
             self.task.abort();
+        } else {
+            // Closing it would touch what another thread of the parent may have locked at the fork.
+            let (_, nothing) = mpsc::channel(1);
+            std::mem::forget(std::mem::replace(&mut self.changes, nothing));
         }
     }
 }
