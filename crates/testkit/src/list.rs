@@ -192,7 +192,10 @@ macro_rules! conformance {
             programs {
                 a_program_that_ends_has_given_its_lock_back
                 a_guard_that_outlives_its_runtime_is_given_back
+                a_guard_in_a_thread_local_is_given_back
+                every_verb_works_without_tokio
                 a_program_that_panics_has_given_its_lock_back
+                a_program_that_exits_gives_back_what_it_has_closed
                 a_program_that_is_interrupted_has_given_its_lock_back
                 a_task_that_computes_keeps_its_lock_on_every_runtime
                 a_client_outlives_the_runtime_that_made_it

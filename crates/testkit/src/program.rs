@@ -2,13 +2,15 @@
 //!
 //! Each is a whole `main`: it makes its own runtimes, and what it leaves behind when it ends is what its scenario looks at.
 
+use std::cell::RefCell;
 use std::future::Future;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
-use leasehold_client::{Backoff, Client, Guard, Mutex, Order};
+use futures_util::future::{join, join_all};
+use leasehold_client::{Backoff, Client, Guard, Mutex, Order, Part};
 use leasehold_core::{Kind, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,13 +26,24 @@ pub enum Program {
     /// Locks `x` and returns from `main` with the guard in a variable: on a runtime of one thread, of one worker, and of two
     /// workers, one after the other.
     EndOfMain,
-    /// The same; the client goes before the guard, which outlives the runtime.
+    /// The same; the guard outlives the runtime, and is dropped before the client or after it.
     GuardOutlivesTheRuntime,
+    /// Locks `x` on a thread and keeps the guard and its client in a thread-local of it, and `y` in one of the main thread: both are
+    /// dropped after the thread-locals of the runtime. Says `kept` when `x` is free again.
+    ThreadLocal,
+    /// Runs every verb on an executor that only parks its thread. Says `kept`.
+    WithoutTokio,
+    /// Locks `x` for far longer than a test takes, says `held TOKEN`, and calls `std::process::exit` with the guard in a variable, with or
+    /// without closing the client before.
+    Exit {
+        /// Whether it closes its client.
+        close: bool,
+    },
     /// Locks `x` for far longer than a test takes, says `held TOKEN`, and returns from `main` after a line of input or its end.
     EndOnInput,
-    /// Locks `x` and panics.
+    /// Locks `x`, `y` and `z`, one on each kind of runtime, and panics there. The last one of these panics ends the program.
     Panic,
-    /// Locks `x`, says `held TOKEN` and ends by a signal that `tokio::signal` catches.
+    /// Locks `x`, `y` and `z`, one on each kind of runtime, says `held TOKEN` and ends by a signal that `tokio::signal` catches.
     Interrupt,
     /// Locks and then computes for three leases without a point at which it yields, on all three kinds of runtime. Says `kept`.
     Compute,
@@ -51,9 +64,13 @@ pub enum Program {
 }
 
 impl Program {
-    const ALL: [(Program, &'static str); 12] = [
+    const ALL: [(Program, &'static str); 16] = [
         (Program::EndOfMain, "end-of-main"),
         (Program::GuardOutlivesTheRuntime, "guard-outlives-runtime"),
+        (Program::ThreadLocal, "thread-local"),
+        (Program::WithoutTokio, "without-tokio"),
+        (Program::Exit { close: true }, "close-and-exit"),
+        (Program::Exit { close: false }, "exit"),
         (Program::EndOnInput, "end-on-input"),
         (Program::Panic, "panic"),
         (Program::Interrupt, "interrupt"),
@@ -79,10 +96,14 @@ impl Program {
     }
 
     pub(crate) fn run(self, bed: &impl Bed, url: &str) {
-        let connect = || async {
+        let connect_with = |lease: Duration| async move {
             let store = bed.open(url.to_owned()).await.expect("the store of the parent");
-            Client::builder().default_lease(LEASE).open(store).await.expect("a client")
+            let lease = lease.min(store.traits().longest_lease);
+            Client::builder().default_lease(lease).open(store).await.expect("a client")
         };
+        let connect = || connect_with(LEASE);
+        // So long that no lock is free because its lease has ended.
+        let connect_for_long = || connect_with(10 * PATIENCE);
         match self {
             Program::EndOfMain => {
                 for runtime in runtimes() {
@@ -93,11 +114,36 @@ impl Program {
                 }
             }
             Program::GuardOutlivesTheRuntime => {
+                for client_first in [true, false] {
+                    for runtime in runtimes() {
+                        let client = runtime.block_on(connect_for_long());
+                        let guard = runtime.block_on(async {
+                            soon("the lock of the one before", client.mutex("x").lock())
+                                .await
+                                .expect("a lock")
+                        });
+                        drop(runtime);
+                        if client_first {
+                            drop(client);
+                            drop(guard);
+                        } else {
+                            drop(guard);
+                            drop(client);
+                        }
+                    }
+                }
+            }
+            Program::ThreadLocal => thread_local(&connect_for_long),
+            Program::WithoutTokio => park_until(every_verb(&connect_for_long)),
+            Program::Exit { close } => {
                 let [runtime, ..] = runtimes();
-                let guard =
-                    runtime.block_on(async { connect().await.mutex("x").lock().await.expect("a lock") });
-                drop(runtime);
-                drop(guard);
+                let client = runtime.block_on(connect_for_long());
+                let guard = runtime.block_on(client.mutex("x").lock()).expect("a lock");
+                say(format!("held {}", guard.token()));
+                if close {
+                    runtime.block_on(client.close()).expect("a close");
+                }
+                std::process::exit(0);
             }
             Program::EndOnInput => {
                 let [runtime, ..] = runtimes();
@@ -109,21 +155,37 @@ impl Program {
                 });
             }
             Program::Panic => {
-                let [_, runtime, _] = runtimes();
-                runtime.block_on(async {
-                    let client = connect().await;
-                    let _guard = client.mutex("x").lock().await.expect("a lock");
-                    panic!("the work went wrong");
-                });
+                let work = |(runtime, name): (Runtime, &str)| {
+                    runtime.block_on(async {
+                        let client = connect().await;
+                        let _guard = client.mutex(name).lock().await.expect("a lock");
+                        panic!("the work went wrong");
+                    })
+                };
+                let [first, second, last] = runtimes();
+                for caught in [(first, "x"), (second, "y")] {
+                    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(caught)));
+                    assert!(ended.is_err(), "it panics");
+                }
+                work((last, "z"));
             }
             Program::Interrupt => {
-                let [runtime, ..] = runtimes();
-                runtime.block_on(async {
-                    let client = connect().await;
-                    let mut interrupted = signal(SignalKind::interrupt()).expect("a signal");
-                    let guard = client.mutex("x").lock().await.expect("a lock");
-                    say(format!("held {}", guard.token()));
-                    interrupted.recv().await;
+                let (hold, held) = std::sync::mpsc::channel();
+                std::thread::scope(|scope| {
+                    for (runtime, name) in runtimes().into_iter().zip(["x", "y", "z"]) {
+                        let hold = hold.clone();
+                        scope.spawn(move || {
+                            runtime.block_on(async {
+                                let client = connect().await;
+                                let mut interrupted = signal(SignalKind::interrupt()).expect("a signal");
+                                let guard = client.mutex(name).lock().await.expect("a lock");
+                                hold.send(guard.token()).expect("a program that waits");
+                                interrupted.recv().await;
+                            });
+                        });
+                    }
+                    let tokens = [(); 3].map(|()| held.recv().expect("a lock"));
+                    say(format!("held {}", tokens[0]));
                 });
             }
             Program::Compute => compute_on_all(&connect),
@@ -178,7 +240,8 @@ impl Program {
             }
             Program::Select => {
                 for runtime in runtimes() {
-                    let clients = runtime.block_on(async { [connect().await, connect().await] });
+                    let clients =
+                        runtime.block_on(async { [connect_for_long().await, connect_for_long().await] });
                     runtime.block_on(runtime.spawn(select(clients))).expect("a task that does not panic");
                 }
                 say("kept");
@@ -205,6 +268,91 @@ fn runtimes() -> [Runtime; 3] {
     let workers = |n: usize| Builder::new_multi_thread().worker_threads(n).enable_all().build();
     [Builder::new_current_thread().enable_all().build(), workers(1), workers(2)]
         .map(|made| made.expect("a runtime"))
+}
+
+fn thread_local<F: Future<Output = Client>>(connect: &(impl Fn() -> F + Sync)) {
+    std::thread_local! {
+        static HELD: RefCell<Option<(Guard, Client)>> = const { RefCell::new(None) };
+    }
+    // Thread-locals are destroyed in the reverse order of their first use: this one is used before the runtime's.
+    let lock_here = |name: &str| {
+        HELD.with(|held| {
+            let mut held = held.borrow_mut();
+            let [runtime, ..] = runtimes();
+            let client = runtime.block_on(connect());
+            let guard = runtime.block_on(client.mutex(name).lock()).expect("a lock");
+            *held = Some((guard, client));
+        });
+    };
+    lock_here("y");
+    std::thread::scope(|scope| {
+        scope.spawn(|| lock_here("x"));
+    });
+    let [runtime, ..] = runtimes();
+    runtime.block_on(async {
+        let client = connect().await;
+        let lock = soon("the lock of a thread that has ended", client.mutex("x").lock()).await;
+        lock.expect("a lock").release().await.expect("a release");
+    });
+    say("kept");
+}
+
+/// An executor that has neither timers nor sockets nor threads.
+fn park_until<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        std::thread::park();
+    }
+}
+
+/// Calls each verb once.
+async fn every_verb<F: Future<Output = Client>>(connect: &impl Fn() -> F) {
+    const MOMENT: Duration = Duration::from_millis(50);
+    let [ours, theirs] = [connect().await, connect().await];
+    let lock = ours.mutex("x");
+    let guard = lock.lock().await.expect("a lock");
+    for client in [&ours, &theirs] {
+        assert!(client.mutex("x").try_lock().await.expect("a try").is_none());
+        assert!(client.mutex("x").lock_within(MOMENT).await.expect("a timed wait").is_none());
+    }
+    let spin = Order::Spin(Backoff { first: Duration::from_millis(1), most: Duration::from_millis(5) });
+    let spun = theirs.mutex("x").order(spin).lock_within(MOMENT).await.expect("a timed wait");
+    assert!(spun.is_none());
+    let mut watch = ours.watch("").await.expect("a watch");
+    let mut observe = ours.leader("x").observe().await.expect("an observer");
+    assert!(observe.next().await.is_some_and(|leader| leader.is_ok()));
+    assert_eq!(guard.protect(async { 42 }).await, Ok(42));
+    ours.request_release("x", None).await.expect("a request");
+    guard.release_requested().await;
+    let next = theirs.mutex("x");
+    let (released, next) = join(guard.release(), next.lock()).await;
+    released.expect("a release");
+    assert!(watch.next().await.is_some_and(|event| event.is_ok()));
+    assert_eq!(theirs.list("").next().await.expect("a lock in use").expect("a page").name.as_str(), "x");
+    let next = next.expect("a lock");
+    theirs.force_release("x", Some(next.token())).await.expect("a forced release");
+    next.lost().await;
+    assert!(ours.inspect("x").await.expect("a look").holders.is_empty());
+    let both = ours.multi([Part::mutex("x"), Part::mutex("y")]).lock().await.expect("both");
+    both.release().await.expect("a release");
+    if ours.traits().shared {
+        let reader = ours.rwlock("z").write().await.expect("a lock").downgrade().await.expect("a reader");
+        reader.release().await.expect("a release");
+    }
+    drop(ours.mutex("z").lock().await.expect("a lock"));
+    ours.close().await.expect("a close");
+    theirs.close().await.expect("a close");
+    say("kept");
 }
 
 async fn lock_and_release(client: &Client, name: &str) {

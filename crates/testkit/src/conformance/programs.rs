@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use leasehold_client::Client;
+use leasehold_core::traits::Death;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::crash::in_time;
@@ -38,17 +39,45 @@ pub async fn a_program_that_ends_has_given_its_lock_back(stage: Arc<Stage>) {
     }
 }
 
-/// The runtime and the client go first, the guard last.
+/// The runtime goes first; then the client and the guard, in either order.
 pub async fn a_guard_that_outlives_its_runtime_is_given_back(stage: Arc<Stage>) {
     if ends(&stage, Program::GuardOutlivesTheRuntime, true).await {
         is_free_at_once(&stage, "x").await;
     }
 }
 
+/// A thread-local is destroyed when those of the runtime are gone.
+pub async fn a_guard_in_a_thread_local_is_given_back(stage: Arc<Stage>) {
+    says_kept(&stage, Program::ThreadLocal).await;
+}
+
+/// The client needs nothing of the executor but to be polled when it wakes.
+pub async fn every_verb_works_without_tokio(stage: Arc<Stage>) {
+    says_kept(&stage, Program::WithoutTokio).await;
+}
+
 /// A panic unwinds past the guard.
 pub async fn a_program_that_panics_has_given_its_lock_back(stage: Arc<Stage>) {
     if ends(&stage, Program::Panic, false).await {
-        is_free_at_once(&stage, "x").await;
+        for name in ["x", "y", "z"] {
+            is_free_at_once(&stage, name).await;
+        }
+    }
+}
+
+/// `std::process::exit` drops no guards: what is held then stays as after a crash, unless the client was closed.
+pub async fn a_program_that_exits_gives_back_what_it_has_closed(stage: Arc<Stage>) {
+    for close in [true, false] {
+        let Some(mut child) = stage.child(&Role::Program(Program::Exit { close })) else { return };
+        let token = child.held().await;
+        child.end().await;
+        if close || stage.traits().death == Death::AtOnce {
+            stage.free("x").await;
+            continue;
+        }
+        let seen = stage.look("x").await;
+        assert_eq!(seen.holders.first().and_then(|entry| entry.token).map(|token| token.get()), Some(token));
+        stage.observer().force_release("x", None).await.expect("a forced release");
     }
 }
 
@@ -59,7 +88,9 @@ pub async fn a_program_that_is_interrupted_has_given_its_lock_back(stage: Arc<St
     let pid = Pid::from_raw(child.pid() as i32).expect("a process id");
     kill_process(pid, Signal::INT).expect("a signal");
     child.end().await;
-    is_free_at_once(&stage, "x").await;
+    for name in ["x", "y", "z"] {
+        is_free_at_once(&stage, name).await;
+    }
 }
 
 /// Three leases of work without a point at which the task yields.
