@@ -1,8 +1,10 @@
 //! The blocking API: the same words for threads, and the thread as the owner.
 
+use std::cell::RefCell;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use leasehold::blocking::{Client, connect, connect_with};
+use leasehold::blocking::{Client, Guard, connect, connect_with};
 use leasehold::{Kind, Lost, Order, Owner, Part};
 
 fn client() -> Client {
@@ -193,6 +195,54 @@ async fn inside_an_async_task_it_is_refused_with_advice() {
     let e = connect("memory:").err().unwrap();
     assert_eq!(e.kind(), Kind::Invalid);
     assert!(e.to_string().contains("async API"), "{e}");
+    // What it says works; what it warns of does not.
+    assert!(e.to_string().contains("std::thread::spawn, not spawn_blocking"), "{e}");
+    let held = std::thread::spawn(|| client().mutex("n").lock()?.release()).join().unwrap();
+    held.unwrap();
+    let refused = tokio::task::spawn_blocking(|| connect("memory:").map(drop)).await.unwrap();
+    assert_eq!(refused.unwrap_err().kind(), Kind::Invalid);
+}
+
+/// The URL for the child process of the next test.
+const CHILD: &str = "LEASEHOLD_TEST_OF_THREAD_LOCALS";
+
+/// Not a test: what the child process of the next one does.
+#[test]
+fn child_process() {
+    std::thread_local! {
+        static HELD: RefCell<Option<(Guard, Client)>> = const { RefCell::new(None) };
+    }
+    let Ok(url) = std::env::var(CHILD) else { return };
+    let client = OnceLock::new();
+    // Used before the thread-locals of the runtime, so it is destroyed after them.
+    let lock_here = |name: &str| {
+        HELD.with(|held| {
+            let mut held = held.borrow_mut();
+            let client = client.get_or_init(|| connect(&url).unwrap());
+            *held = Some((client.mutex(name).lock().unwrap(), client.clone()));
+        });
+    };
+    lock_here("y");
+    std::thread::scope(|scope| {
+        scope.spawn(|| lock_here("x"));
+    });
+    let client = client.get().unwrap();
+    assert!(client.mutex("x").lock_within(Duration::from_secs(60)).unwrap().is_some());
+}
+
+#[test]
+fn a_guard_in_a_thread_local_is_given_back_when_its_thread_or_the_program_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("file:{}", folder.path().join("locks").display());
+    for url in ["memory:", &file] {
+        let ended = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["child_process", "--exact", "--test-threads=1"])
+            .env(CHILD, url)
+            .output()
+            .unwrap();
+        assert!(ended.status.success(), "{url}: {ended:?}");
+    }
+    assert!(connect(&file).unwrap().mutex("y").try_lock().unwrap().is_some());
 }
 
 #[test]
