@@ -418,25 +418,29 @@ impl Engine {
 
     /// Waits for an answer in a task of its own. A request that a connection of the caller's runtime carries is sent once more by the
     /// background thread if it is not answered soon: that runtime may stand still. Both have one id, so the store has one entry, and the
-    /// goodbye of the session and the exit of the process wait for the second answer only.
+    /// goodbye of the session and the exit of the process wait for the first answer only.
     fn go_on(self: &Arc<Self>, key: LaneKey, request: Lent) {
         let (engine, exit_waits) = (self.clone(), self.background.in_flight());
         self.background.spawn(async move {
             let Lent { mut answer, id, asked, in_flight, here } = request;
-            let mut waited_for = Some((in_flight, exit_waits));
-            let answer = match here {
-                None => answer.await,
-                Some(ask) => match engine.background.timeout(STALLED, &mut answer).await {
-                    Some(answer) => answer,
-                    None => {
-                        engine.join_in_background(key.clone(), ask);
-                        waited_for = None;
-                        answer.await
-                    }
-                },
+            let Some(ask) = here else {
+                engine.joined(&key, id, answer.await, asked);
+                return drop((in_flight, exit_waits));
             };
-            engine.joined(&key, id, answer, asked);
-            drop(waited_for);
+            if let Some(answer) = engine.background.timeout(STALLED, &mut answer).await {
+                engine.joined(&key, id, answer, asked);
+                return drop((in_flight, exit_waits));
+            }
+            let resent = engine.now();
+            let mut again = engine.session.clone().join(ask);
+            let (first, late) = tokio::select! {
+                biased;
+                first = &mut answer => ((first, asked), (again, resent)),
+                first = &mut again => ((first, resent), (answer, asked)),
+            };
+            engine.joined(&key, id, first.0, first.1);
+            drop((in_flight, exit_waits));
+            engine.joined(&key, id, late.0.await, late.1);
         });
     }
 
