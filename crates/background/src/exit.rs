@@ -6,8 +6,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the exit of a process waits for releases that a store does not answer, in all: destructors that have waited for them just
-/// before count.
+/// How long the exit of a process waits for releases that a store does not answer, in all: destructors that have waited
+/// for them just before count.
 pub const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A wait in vain that is longer ago does not count any more.

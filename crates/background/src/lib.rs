@@ -111,8 +111,8 @@ impl Background {
         self.thread.in_flight.begin()
     }
 
-    /// Until the value is dropped, timers, sockets and tasks that this thread makes belong to the background thread. Panics on a
-    /// thread that [is ending](is_thread_ending).
+    /// Until the value is dropped, timers, sockets and tasks that this thread makes belong to the background thread.
+    /// Panics on a thread that [is ending](is_thread_ending).
     pub fn enter(&self) -> EnterGuard<'_> {
         self.thread.runtime.enter()
     }
@@ -133,8 +133,9 @@ impl Background {
         .await
     }
 
-    /// Blocks this thread until the future is done, for a destructor of the user's thread. All such waits and the one at the exit of the
-    /// process share [`EXIT_PATIENCE`]: a store that does not answer holds up the end of a program once. `None` if that was not enough.
+    /// Blocks this thread until the future is done, for a destructor of the user's thread. All such waits and the one
+    /// at the exit of the process share [`EXIT_PATIENCE`]: a store that does not answer holds up the end of a program
+    /// once. `None` if that was not enough.
     pub fn block_on_at_drop<F: Future>(&self, future: F) -> Option<F::Output> {
         let patience = self.thread.in_flight.patience();
         let began = Instant::now();
@@ -206,13 +207,15 @@ pub fn spawn_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Res
     std::thread::Builder::new().name(name.into()).spawn(work).map(drop)
 }
 
-/// Runs code of the user that must not end the thread or the task that calls it: a panic ends here, and the panic hook has reported it.
+/// Runs code of the user that must not end the thread or the task that calls it: a panic ends here, and the panic hook
+/// has reported it.
 pub fn contain_panic(code: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(code));
 }
 
-/// Whether the calling thread is at its end, where the destructors of its thread-locals run and those of tokio may have run before.
-/// No future of a store can be polled there, and no runtime be [entered](Background::enter): that would panic, and abort the process.
+/// Whether the calling thread is at its end, where the destructors of its thread-locals run and those of tokio may have
+/// run before. No future of a store can be polled there, and no runtime be [entered](Background::enter): that would
+/// panic, and abort the process.
 pub fn is_thread_ending() -> bool {
     Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }

@@ -21,6 +21,9 @@ use crate::views::{Listing, Watch};
 
 /// A client of a store. Cheap to clone; all clones share one session, one local queue and one keeper.
 ///
+/// [`close`](Client::close) it before `std::process::exit`, which drops no guards. In a child that was forked without
+/// exec it refuses everything: connect again there.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
 /// use leasehold_client::Client;
@@ -128,8 +131,8 @@ impl ClientBuilder {
     }
 
     /// Calls this when the store is not available for a moment, and when it is again. The same is logged, see
-    /// [`docs`](crate::docs). It is called on a thread of its own, for one event after the other, also while the client is being
-    /// opened: it may block, and a panic ends only that call. The exit of the process does not wait for it.
+    /// [`docs`](crate::docs). It is called on a thread of its own, for one event after the other, also while the client
+    /// is being opened: it may block, and a panic ends only that call. The exit of the process does not wait for it.
     ///
     /// ```
     /// use leasehold_client::{Client, Outage};

@@ -1,8 +1,8 @@
 //! What a program can see of its locks without changing its code.
 //!
-//! Recorders and subscribers are called on the user's threads and on the background thread, which renews all locks of the process. They
-//! must not block there. A panic of one costs only what it was to record or log, where the client calls it; stores that log about their
-//! connections don't look after panics.
+//! Recorders and subscribers are called on the user's threads and on the background thread, which renews all locks of
+//! the process. They must not block there. A panic of one costs only what it was to record or log, where the client
+//! calls it; stores that log about their connections don't look after panics.
 //!
 //! # Metrics
 //!

@@ -24,6 +24,16 @@ use crate::telemetry;
 /// store's [promises](leasehold_core::Traits) go. A guard turns *lost* by itself, on a local and pessimistic clock, before
 /// anybody else can hold. What happens after a loss is up to the holder: watch [`lost`](Guard::lost), run the work under
 /// [`protect`](Guard::protect), and hand the [`token`](Guard::token) to what the lock guards.
+///
+/// # At the end of the process
+///
+/// A guard that is dropped, by the end of `main`, a panic that unwinds or the end of a thread, is given back before the
+/// process ends, which waits for its releases for up to a second in all. `std::process::exit` drops no guards
+/// ([close](crate::Client::close) the client before), and a signal that is not handled, `abort` or a panic that aborts
+/// runs nothing: the lock stays as after a crash.
+///
+/// In a child that was forked without exec the guard is lost, and dropping it gives nothing back: the lock is the
+/// parent's.
 #[must_use = "a lock is released as soon as its guard is dropped"]
 pub struct Guard {
     /// `None` once it is given back.

@@ -16,8 +16,8 @@ const SHORTEST_NAP: Duration = Duration::from_micros(500);
 /// How long the keeper waits after a round that panicked.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Works until the client is dropped: one that is closed may have releases on their way, whose limits are kept here. A round that
-/// panics, in code of the user that is called in it, does not end the keeper.
+/// Works until the client is dropped: one that is closed may have releases on their way, whose limits are kept here. A
+/// round that panics, in code of the user that is called in it, does not end the keeper.
 pub(crate) async fn keep(engine: Weak<Engine>, wake: Arc<tokio::sync::Notify>) {
     loop {
         let nap = {

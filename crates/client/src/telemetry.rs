@@ -1,5 +1,5 @@
-//! What the client tells `tracing` and `metrics`. The table of names is in the crate's documentation
-//! ([`crate::docs`]). Subscribers and recorders are code of the user: one that panics has the panic end here, and no renewal or release
+//! What the client tells `tracing` and `metrics`. The table of names is in the crate's documentation ([`crate::docs`]).
+//! Subscribers and recorders are code of the user: one that panics has the panic end here, and no renewal or release
 //! suffers from it.
 
 use std::time::Duration;

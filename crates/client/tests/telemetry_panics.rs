@@ -1,5 +1,5 @@
-//! A recorder of metrics and a subscriber of `tracing` that panic: no lock is lost by them. A program of its own, since both are for all
-//! of a process.
+//! A recorder of metrics and a subscriber of `tracing` that panic: no lock is lost by them. A program of its own, since
+//! both are for all of a process.
 
 mod common;
 

@@ -22,6 +22,13 @@
 //! guard turns lost by itself, before anybody else can hold. Every hold has a [`Token`] higher than all before it: hand it to
 //! what the lock guards (see [`Fence`]), and not even a holder that was paused past its lease can do harm.
 //!
+//! # The end of the process, and forks
+//!
+//! Guards that are dropped before the process ends are given back; its exit waits for that for up to a second in all.
+//! After `std::process::exit` without [`Client::close`], a signal that is not handled (Ctrl-C, SIGTERM) or an abort the
+//! locks stay as after a crash: until their leases end, unless the store notices deaths by itself. Clients and guards
+//! of the parent are dead in a child that was forked without exec.
+//!
 //! # Layout
 //!
 //! - `connect`: from a URL to a client.

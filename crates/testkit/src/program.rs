@@ -28,22 +28,24 @@ pub enum Program {
     EndOfMain,
     /// The same; the guard outlives the runtime, and is dropped before the client or after it.
     GuardOutlivesTheRuntime,
-    /// Locks `x` on a thread and keeps the guard and its client in a thread-local of it, and `y` in one of the main thread: both are
-    /// dropped after the thread-locals of the runtime. Says `kept` when `x` is free again.
+    /// Locks `x` on a thread and keeps the guard and its client in a thread-local of it, and `y` in one of the main
+    /// thread: both are dropped after the thread-locals of the runtime. Says `kept` when `x` is free again.
     ThreadLocal,
     /// Runs every verb on an executor that only parks its thread. Says `kept`.
     WithoutTokio,
-    /// Locks `x` for far longer than a test takes, says `held TOKEN`, and calls `std::process::exit` with the guard in a variable, with or
-    /// without closing the client before.
+    /// Locks `x` for far longer than a test takes, says `held TOKEN`, and calls `std::process::exit` with the guard in
+    /// a variable, with or without closing the client before.
     Exit {
         /// Whether it closes its client.
         close: bool,
     },
     /// Locks `x` for far longer than a test takes, says `held TOKEN`, and returns from `main` after a line of input or its end.
     EndOnInput,
-    /// Locks `x`, `y` and `z`, one on each kind of runtime, and panics there. The last one of these panics ends the program.
+    /// Locks `x`, `y` and `z`, one on each kind of runtime, and panics there. The last one of these panics ends the
+    /// program.
     Panic,
-    /// Locks `x`, `y` and `z`, one on each kind of runtime, says `held TOKEN` and ends by a signal that `tokio::signal` catches.
+    /// Locks `x`, `y` and `z`, one on each kind of runtime, says `held TOKEN` and ends by a signal that `tokio::signal`
+    /// catches.
     Interrupt,
     /// Locks and then computes for three leases without a point at which it yields, on all three kinds of runtime. Says `kept`.
     Compute,

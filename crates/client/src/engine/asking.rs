@@ -33,8 +33,8 @@ impl<T> Asked<T> {
 }
 
 impl Engine {
-    /// Sends a request and looks once whether it is answered. A thread that is ending can poll nothing: there the request is sent by
-    /// the background thread, when that polls it.
+    /// Sends a request and looks once whether it is answered. A thread that is ending can poll nothing: there the
+    /// request is sent by the background thread, when that polls it.
     pub(super) fn ask<T, F>(&self, request: F) -> Asked<T>
     where
         T: Send + 'static,
@@ -48,8 +48,8 @@ impl Engine {
         Asked::new(request(session))
     }
 
-    /// Waits for an answer, but not for ever. The request itself goes on: it is never dropped half-way. The exit of the process does not
-    /// wait for it: what gives a lock back does not come this way.
+    /// Waits for an answer, but not for ever. The request itself goes on: it is never dropped half-way. The exit of the
+    /// process does not wait for it: what gives a lock back does not come this way.
     pub(super) async fn answer_within<T: Send + 'static>(
         &self,
         time: Duration,

@@ -416,9 +416,10 @@ impl Engine {
         self.settle(visit);
     }
 
-    /// Waits for an answer in a task of its own. A request that a connection of the caller's runtime carries is sent once more by the
-    /// background thread if it is not answered soon: that runtime may stand still. Both have one id, so the store has one entry, and the
-    /// goodbye of the session and the exit of the process wait for the first answer only.
+    /// Waits for an answer in a task of its own. A request that a connection of the caller's runtime carries is sent
+    /// once more by the background thread if it is not answered soon: that runtime may stand still. Both have one id,
+    /// so the store has one entry, and the goodbye of the session and the exit of the process wait for the first answer
+    /// only.
     fn go_on(self: &Arc<Self>, key: LaneKey, request: Lent) {
         let (engine, exit_waits) = (self.clone(), self.background.in_flight());
         self.background.spawn(async move {
@@ -468,7 +469,8 @@ impl Engine {
     pub(crate) fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
         let mut due = Vec::new();
         for action in actions {
-            // Each by itself: stores call subscribers of `tracing`, and one that panics keeps no other lock from what it needs.
+            // Each by itself: stores call subscribers of `tracing`, and one that panics keeps no other lock from what
+            // it needs.
             contain_panic(|| match action {
                 Action::Join(key, ask) => self.join_in_background(key, ask),
                 Action::GoOn(key, request) => self.go_on(key, request),

@@ -153,8 +153,8 @@ impl Waiter {
     }
 }
 
-/// Wakers to call once the mutexes are let go. Nearly always there is at most one. They are code of the user's runtime: one that panics
-/// keeps no other task from being woken.
+/// Wakers to call once the mutexes are let go. Nearly always there is at most one. They are code of the user's runtime:
+/// one that panics keeps no other task from being woken.
 #[derive(Default)]
 pub(crate) struct Wakers {
     first: Option<Waker>,

@@ -1,5 +1,6 @@
-//! Calls the listener of outages. It is code of the user, which may block or panic, so it runs on a thread of its own: no renewal waits for
-//! it. The thread is started when there is an event and ends when there is none left; events are delivered one by one, in their order.
+//! Calls the listener of outages. It is code of the user, which may block or panic, so it runs on a thread of its own:
+//! no renewal waits for it. The thread is started when there is an event and ends when there is none left; events are
+//! delivered one by one, in their order.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -13,8 +13,10 @@
 //! The owner of a claim is the calling thread unless another is given: a thread that locks what it holds gets an error
 //! instead of waiting for itself for ever, or, with `reentrant()`, the same lock once more.
 //!
-//! The work is done on the background thread of the process, which all clients share. Calling these functions inside an async
-//! task is refused with an error: use the async API there.
+//! The work is done on the background thread of the process, which all clients share. Calling these functions on a
+//! thread of an async runtime (in a task, or in tokio's `spawn_blocking`) is refused with an error: use the async API
+//! there, or a thread from [`std::thread::spawn`]. Dropping a guard waits for its release for up to a second, which all
+//! guards and the exit of the process share.
 //!
 //! # Layout
 //!

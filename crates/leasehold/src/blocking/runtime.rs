@@ -24,8 +24,9 @@ impl Runtime {
         self.wait(future)?
     }
 
-    /// Blocks until it is done. Refused inside an async task, which must not block, and on a thread whose thread-locals are being
-    /// destroyed, which can't. In a forked child, where nothing runs that could be waited for, only what is known at once is answered.
+    /// Blocks until it is done. Refused inside an async task, which must not block, and on a thread whose thread-locals
+    /// are being destroyed, which can't. In a forked child, where nothing runs that could be waited for, only what is
+    /// known at once is answered.
     pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T> {
         self.check_may_block()?;
         if self.0.is_alive() {
