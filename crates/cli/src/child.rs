@@ -34,6 +34,8 @@ pub(crate) struct Group {
     gone: bool,
     /// The guard was killed; its part is ours.
     pub(crate) unguarded: bool,
+    /// The guard stops the command, as we did not in time.
+    pub(crate) stopped_by_guard: bool,
 }
 
 /// How a process ended.
@@ -72,7 +74,16 @@ impl Group {
         let id = guard.id;
         let (link, command) =
             guard.spawn(env, in_our_job.then(getpgrp), lifeline).map_err(|e| not_started(program, &e))?;
-        Ok(Group { id: command, guard: id, link, in_our_job, ended: None, gone: false, unguarded: false })
+        Ok(Group {
+            id: command,
+            guard: id,
+            link,
+            in_our_job,
+            ended: None,
+            gone: false,
+            unguarded: false,
+            stopped_by_guard: false,
+        })
     }
 
     /// Sends a signal to the command and what is in its process group, but not to us. That it is gone already is no error.
@@ -122,6 +133,7 @@ impl Group {
         match self.link.next().await {
             Some(Report::Ended(ended)) => self.ended = Some(ended),
             Some(Report::Gone) => self.gone = true,
+            Some(Report::Stopping) => self.stopped_by_guard = true,
             Some(_) => {}
             None => self.unguarded = true,
         }

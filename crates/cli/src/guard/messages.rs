@@ -32,6 +32,8 @@ pub(crate) enum Report {
     Started(Pid),
     /// The command could not be started, for this reason of the system.
     NotStarted(i32),
+    /// The time was over that was told, and the command is being stopped.
+    Stopping,
     /// The command itself has ended.
     Ended(Ended),
     /// The command and all that it started are gone. The guard goes as well.
@@ -123,6 +125,7 @@ impl Message for Report {
             Report::NotStarted(code) => (b'F', *code),
             Report::Ended(Ended::Exited(code)) => (b'E', i32::from(*code)),
             Report::Ended(Ended::Signalled(signal)) => (b'K', *signal),
+            Report::Stopping => (b'T', 0),
             Report::Gone => (b'G', 0),
         };
         [&[kind][..], &number.to_ne_bytes()].concat()
@@ -136,6 +139,7 @@ impl Message for Report {
             b'F' => Some(Report::NotStarted(number)),
             b'E' => Some(Report::Ended(Ended::Exited(number as u8))),
             b'K' => Some(Report::Ended(Ended::Signalled(number))),
+            b'T' => Some(Report::Stopping),
             b'G' => Some(Report::Gone),
             _ => None,
         }
@@ -225,6 +229,7 @@ mod tests {
         there_and_back(Report::NotStarted(2));
         there_and_back(Report::Ended(Ended::Exited(255)));
         there_and_back(Report::Ended(Ended::Signalled(9)));
+        there_and_back(Report::Stopping);
         there_and_back(Report::Gone);
         assert_eq!(Order::from_bytes(b"?"), None);
         assert_eq!(Order::from_bytes(b"W1234"), None);

@@ -123,7 +123,7 @@ impl Guarded {
             if !self.hear(socket) {
                 return self.end_without_the_runner();
             }
-            self.act_in_time();
+            self.act_in_time(socket);
             self.sleep(socket);
             while signals::take_note(&self.signals) {
                 self.pause = FIRST_LOOK;
@@ -163,28 +163,29 @@ impl Guarded {
     }
 
     /// The runner has not said in time that the command may run for longer: it was stopped, or hangs.
-    fn act_in_time(&mut self) {
+    fn act_in_time(&mut self, socket: &OwnedFd) {
         let now = boot_time();
         if self.deadlines.term_at.is_some_and(|at| now >= at) {
             self.deadlines.term_at = None;
             self.signal(Signal::TERM);
             // A stopped process can't hear it.
             self.signal(Signal::CONT);
-            self.say_overdue();
+            self.say_overdue(socket);
         }
         if self.deadlines.kill_at.is_some_and(|at| now >= at) {
             self.signal(Signal::KILL);
             // Again after a moment, for what was just being forked.
             self.deadlines.kill_at = Some(now + KILL_AGAIN);
-            self.say_overdue();
+            self.say_overdue(socket);
         }
     }
 
-    fn say_overdue(&mut self) {
+    fn say_overdue(&mut self, socket: &OwnedFd) {
         if !std::mem::replace(&mut self.overdue, true) {
             let what = "the lock or --max-hold ends, and leasehold does nothing about it (was it stopped?); \
                         the command is being stopped";
             exit::warn(self.format, "guard", what);
+            let _ = messages::send(socket, &Report::Stopping, None);
         }
     }
 

@@ -437,6 +437,11 @@ fn max_hold_is_kept_though_the_runner_is_stopped() {
         let running = family(&house, &["--max-hold", "1s", "--grace", "300ms", "--on-lost", on_lost]);
         running.signal(Signal::STOP);
         until_all_are_dead(&house);
+        // Its end is told when the runner goes on.
+        until("the guard is done", || {
+            let guard = processes::guard_of(&running);
+            guard.is_none_or(|guard| processes::state_of(guard.as_raw_nonzero().get()) == Some('Z'))
+        });
         running.signal(Signal::CONT);
         running.done().expect(124);
         MEMBERS.iter().for_each(|file| std::fs::remove_file(house.path(file)).expect("a file"));

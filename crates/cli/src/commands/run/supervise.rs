@@ -109,7 +109,7 @@ impl<'a> Supervisor<'a> {
             tokio::select! {
                 biased;
                 signal = signals.next() => self.on_signal(signal),
-                () = self.group.changed() => self.on_changed(),
+                () = self.group.changed() => self.on_changed(held),
                 why = &mut lost, if !self.lost => self.on_lost(why),
                 () = &mut requested, if !self.requested => self.on_request(),
                 () = timer.sleep_until(next) => self.on_time(held),
@@ -164,7 +164,10 @@ impl<'a> Supervisor<'a> {
     }
 
     /// The guard has told something, or is dead. Then the kernel kills the command itself, and the rest falls to us.
-    fn on_changed(&mut self) {
+    fn on_changed(&mut self, held: &MultiGuard) {
+        if self.group.stopped_by_guard && self.stop.is_none() {
+            self.take_over_stop(held);
+        }
         if self.group.unguarded {
             self.pause = FIRST_LOOK;
             self.signal_all(Signal::KILL);
@@ -174,6 +177,19 @@ impl<'a> Supervisor<'a> {
             );
         } else if self.group.ended.is_some() && !self.group.is_gone() {
             self.say_left_behind = Some(boot_time() + SAY_LEFT_BEHIND);
+        }
+    }
+
+    /// The guard has begun to stop the command, while we were stopped ourselves. The end of it is told as if we had.
+    fn take_over_stop(&mut self, held: &MultiGuard) {
+        let now = boot_time();
+        if self.plan.max_hold.is_some_and(|most| now >= self.began + most) {
+            self.stop = Some(Stop { why: Why::MaxHold, kill_at: now + self.plan.grace });
+            self.say_timed_out();
+        } else {
+            let left = held.remaining().unwrap_or_default().saturating_sub(SLACK);
+            self.stop = Some(Stop { why: Why::Lost, kill_at: now + left.min(self.grace()) });
+            self.say_lost("was about to be lost while leasehold itself was stopped");
         }
     }
 
@@ -207,8 +223,7 @@ impl<'a> Supervisor<'a> {
         }
         if self.stop.is_none() && self.plan.max_hold.is_some_and(|most| now >= self.began + most) {
             self.stop(Why::MaxHold, now + self.plan.grace);
-            let what = "the command ran into --max-hold and is being stopped";
-            Failure::new(Exit::TIMED_OUT, "timed out", what).report(self.plan.format);
+            self.say_timed_out();
         }
         if self.stop.is_some_and(|stop| now >= stop.kill_at) {
             self.signal_all(Signal::KILL);
@@ -358,6 +373,11 @@ impl<'a> Supervisor<'a> {
         if !self.plan.quiet {
             exit::warn(self.plan.format, kind, what);
         }
+    }
+
+    fn say_timed_out(&self) {
+        let what = "the command ran into --max-hold and is being stopped";
+        Failure::new(Exit::TIMED_OUT, "timed out", what).report(self.plan.format);
     }
 
     fn say_lost(&self, how: &str) {
