@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// for them just before count.
 pub const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long the exit waits at least: destructors may have waited for one store in vain, and another one answers.
+const AT_LEAST: Duration = Duration::from_millis(100);
+
 /// A wait in vain that is longer ago does not count any more.
 const REFILL: Duration = Duration::from_secs(10);
 
@@ -44,9 +47,9 @@ impl InFlightCount {
         InFlight(self.0.clone())
     }
 
-    /// Waits until nothing is in flight, but no longer than the [patience](Self::patience).
+    /// Waits until nothing is in flight, but no longer than the [patience](Self::patience), or for a moment.
     pub(crate) fn wait(&self) {
-        let patience = self.patience();
+        let patience = self.patience().max(AT_LEAST);
         let some = |state: &mut State| state.in_flight > 0;
         let _ = self.0.none_left.wait_timeout_while(self.0.lock(), patience, some);
     }
@@ -100,6 +103,16 @@ mod tests {
         count.wait();
         assert_eq!(count.0.lock().in_flight, 1);
         drop(in_flight);
+    }
+
+    #[test]
+    fn a_store_that_answers_is_waited_for_though_another_one_used_the_patience_up() {
+        let count = InFlightCount::default();
+        let _silent = count.begin();
+        count.spend(EXIT_PATIENCE);
+        let began = Instant::now();
+        count.wait();
+        assert!(began.elapsed() >= AT_LEAST);
     }
 
     #[test]
