@@ -8,7 +8,8 @@
 //! - **tokens**: a grant has a higher token than every earlier one that it could not have held beside;
 //! - **the store**: a belief has an entry among the holders that the store shows, in a mode that is at least as strong;
 //! - **reasons**: a loss is reported as a revocation only where one happened;
-//! - **answers of tries**: `None` is said only of a name that another claim or guard used meanwhile ([`Usage`]).
+//! - **answers of tries**: `None` is said only of a name that another claim or guard used meanwhile ([`Usage`]), and to a reader only
+//!   if not all of those others were readers.
 //!
 //! A guard that is lost stays lost, so a look at one guard between two looks at another that is held both times proves that
 //! both were held at that moment: a violation is never a false alarm.
@@ -57,6 +58,8 @@ struct State {
     limits: HashMap<String, u32>,
     /// How many tries were answered while nothing else used their names.
     undisturbed: u64,
+    /// How many tries by readers were answered while only other readers used their names.
+    among_readers: u64,
 }
 
 struct Belief {
@@ -105,6 +108,30 @@ struct Uses {
     begun: u64,
     /// Whether one has ended that may have left something at the store for a while.
     leaves_traces: bool,
+    /// How many usages under way don't only read.
+    writing: usize,
+    /// How many of those have begun so far.
+    writes_begun: u64,
+    /// Whether the lock was asked for or taken away: then a reader may be sent away by its own client.
+    asked_for: bool,
+}
+
+impl Uses {
+    /// Whether a reader has to get in, as far as this name is concerned; and a number that stays the same while that is so.
+    fn open_to_readers(&self) -> Option<u64> {
+        let open = self.writing == 0 && !self.leaves_traces && !self.asked_for;
+        open.then_some(self.writes_begun)
+    }
+}
+
+/// A name that a claim wants.
+struct Used {
+    name: String,
+    reads: bool,
+    /// How many usages of it had begun if this one was alone then.
+    alone: Option<u64>,
+    /// What [`Uses::open_to_readers`] said then, if this one only reads.
+    among_readers: Option<u64>,
 }
 
 /// One claim and what follows from it, until everything of it is certainly gone from the store: an entry of it may be the reason
@@ -114,8 +141,7 @@ struct Uses {
 pub struct Usage {
     registry: Registry,
     who: String,
-    /// The names, and how many usages of each had begun if this one was alone then.
-    names: Vec<(String, Option<u64>)>,
+    names: Vec<Used>,
 }
 
 /// Who holds.
@@ -343,23 +369,38 @@ impl Registry {
         }
     }
 
-    /// A claim begins that wants all of these names.
-    pub fn usage(&self, who: &Who, names: impl IntoIterator<Item = String>) -> Usage {
+    /// A claim begins that wants all of these names, each to read or not only so.
+    pub fn usage(&self, who: &Who, names: impl IntoIterator<Item = (String, bool)>) -> Usage {
         let mut state = self.state();
-        let begin = |name: String| {
+        let begin = |(name, reads): (String, bool)| {
             let uses = state.uses.entry(name.clone()).or_default();
             let alone = uses.active == 0 && !uses.leaves_traces;
             uses.active += 1;
             uses.begun += 1;
-            (name, alone.then_some(uses.begun))
+            if !reads {
+                uses.writing += 1;
+                uses.writes_begun += 1;
+            }
+            let among_readers = if reads { uses.open_to_readers() } else { None };
+            Used { name, reads, alone: alone.then_some(uses.begun), among_readers }
         };
         let names = names.into_iter().map(begin).collect();
         Usage { registry: self.clone(), who: who.label.clone(), names }
     }
 
-    /// Whether something may be left of a usage of this name that has ended.
+    /// Whether something may be left of a usage of this name that has ended, or the lock was asked for.
     pub fn has_traces(&self, name: &str) -> bool {
-        self.state().uses.get(name).is_some_and(|uses| uses.leaves_traces)
+        self.state().uses.get(name).is_some_and(|uses| uses.leaves_traces || uses.asked_for)
+    }
+
+    /// The holders of this name are asked for it, or it is taken from them.
+    pub fn asked_for(&self, name: &str) {
+        self.state().uses.entry(name.to_owned()).or_default().asked_for = true;
+    }
+
+    /// How many tries by readers were answered while only other readers used their names: each had to get in.
+    pub fn among_readers(&self) -> u64 {
+        self.state().among_readers
     }
 
     /// How many tries were answered while nothing else used their names: each had to get in.
@@ -379,6 +420,7 @@ impl Registry {
     pub fn revocation(&self, name: &str) -> Revocation {
         let mut state = self.state();
         self.note(&mut state, name, "a forced release begins".to_owned());
+        state.uses.entry(name.to_owned()).or_default().asked_for = true;
         state.revocations.entry(name.to_owned()).or_default().active += 1;
         let before = state.beliefs.iter().filter(|belief| belief.name == name).map(|belief| belief.id);
         Revocation { registry: self.clone(), name: name.to_owned(), before: before.collect() }
@@ -516,16 +558,24 @@ impl Usage {
     /// one of the names in the meantime.
     pub fn answered(&self, got_in: bool) {
         let mut state = self.registry.state();
-        let undisturbed = |(name, begun): &(String, Option<u64>)| {
-            begun.is_some_and(|begun| state.uses.get(name).is_some_and(|uses| uses.begun == begun))
+        let uses = |used: &Used| state.uses.get(&used.name);
+        let alone =
+            |used: &Used| used.alone.is_some_and(|begun| uses(used).is_some_and(|u| u.begun == begun));
+        let among_readers = |used: &Used| {
+            used.among_readers.is_some() && uses(used).and_then(Uses::open_to_readers) == used.among_readers
         };
-        if !self.names.iter().all(undisturbed) {
+        let why = if self.names.iter().all(alone) {
+            state.undisturbed += 1;
+            "nothing else used it"
+        } else if self.names.iter().all(among_readers) {
+            state.among_readers += 1;
+            "only other readers used it"
+        } else {
             return;
-        }
-        state.undisturbed += 1;
+        };
         if !got_in {
-            let wrong = format!("{} was told that it is busy, and nothing else used it", self.who);
-            self.registry.violation(&mut state, &self.names[0].0, &wrong);
+            let wrong = format!("{} was told that it is busy, and {why}", self.who);
+            self.registry.violation(&mut state, &self.names[0].name, &wrong);
         }
     }
 
@@ -535,11 +585,12 @@ impl Usage {
         self.end(names, false);
     }
 
-    fn end(&self, names: Vec<(String, Option<u64>)>, leaves_traces: bool) {
+    fn end(&self, names: Vec<Used>, leaves_traces: bool) {
         let mut state = self.registry.state();
-        for (name, _) in names {
+        for Used { name, reads, .. } in names {
             let uses = state.uses.entry(name).or_default();
             uses.active -= 1;
+            uses.writing -= usize::from(!reads);
             uses.leaves_traces |= leaves_traces;
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use leasehold_client::{Backoff, Client, Order, Owner, Part};
 use leasehold_core::{Error, Kind, Result, Token, Want};
 use tokio::time::{sleep, timeout};
@@ -251,8 +252,14 @@ impl Actor {
 
     /// The names of a claim are in use from now on.
     fn usage(&self, claim: &Claim) -> Usage {
-        let all = names(&claim.base).into_iter();
-        let used = all.filter(|name| claim.wanted.several() || *name == claim.name);
+        let [first, second] = names(&claim.base);
+        let reads = match claim.wanted {
+            Wanted::Read | Wanted::Multi(Parts::Reading) => [true, true],
+            Wanted::Multi(Parts::ReadingOne) => [true, false],
+            _ => [false, false],
+        };
+        let all = [(first, reads[0]), (second, reads[1])].into_iter();
+        let used = all.filter(|(name, _)| claim.wanted.several() || *name == claim.name);
         self.round.registry.usage(&claim.who, used)
     }
 
@@ -366,7 +373,7 @@ impl Actor {
         match ended {
             Ended::Done(Ok(got)) => got,
             Ended::Done(Err(error)) => {
-                self.failed(claim, &error);
+                self.failed(claim, patience, &error);
                 None
             }
             Ended::Dropped => None,
@@ -378,8 +385,10 @@ impl Actor {
     }
 
     /// Which errors are all right on a store that is well.
-    fn failed(&self, claim: &Claim, error: &Error) {
+    fn failed(&self, claim: &Claim, patience: Patience, error: &Error) {
         match error.kind() {
+            // Less than a trip to the store may take.
+            Kind::Unavailable if matches!(patience, Patience::Within(time) if time < PATIENCE) => {}
             Kind::Unavailable => super::lock(&self.round.unavailable).push(error.to_string()),
             // Closed by another task; or the owner asked for what it has.
             Kind::Refused => {}
@@ -394,7 +403,7 @@ impl Actor {
     /// What is believed, against what the store shows.
     async fn compare(&mut self, claim: &Claim, stay: &Stay) {
         if let Err(error) = stay.compare(&self.round.observer).await {
-            self.failed(claim, &error);
+            self.failed(claim, Patience::AsLongAsItTakes, &error);
         }
     }
 
@@ -403,6 +412,9 @@ impl Actor {
         if matches!(stay.hold(), Hold::Write(_)) && self.dice.one_in(3) {
             let Some(still) = self.downgrade(claim, stay).await else { return };
             stay = still;
+        }
+        if matches!(claim.wanted, Wanted::Read | Wanted::Multi(Parts::Reading)) && self.dice.one_in(2) {
+            self.try_at_once(claim).await;
         }
         for _ in 0..self.dice.below(3) {
             let Some(still) = self.act(claim, stay).await else { return };
@@ -455,15 +467,47 @@ impl Actor {
         self.end(usage);
     }
 
+    /// Several tries at once by one client, beside a reader: more than some clients hand on before they ask the store.
+    async fn try_at_once(&mut self, claim: &Claim) {
+        let client = match self.dice.below(4) {
+            0 => self.round.client(self.dice.below(SLOTS as u64) as usize),
+            _ => claim.client.clone(),
+        };
+        let label = format!("{} trying at once", claim.who.label);
+        let who = Who { label, session: client.session(), owner: None };
+        let (wanted, patience) = (Wanted::Read, Patience::Try);
+        let beside = Claim { client, wanted, owner: None, lease: None, who, ..claim.clone() };
+        self.say(&beside, beside.describe(patience));
+        let (usage, began) = (self.usage(&beside), Instant::now());
+        let tries = join_all((0..6).map(|_| beside.ask(wanted, patience)));
+        let Ended::Done(answers) = Cut::Never.run(Box::pin(tries)).await else {
+            return self.wrong(&beside, "tries at once don't answer");
+        };
+        self.clean &= began.elapsed() < QUICK && answers.iter().all(Result::is_ok);
+        answers.iter().flatten().for_each(|answer| usage.answered(answer.is_some()));
+        for answer in answers {
+            match answer {
+                Ok(Some(hold)) => {
+                    let stay = self.round.registry.enter(&beside.who, hold);
+                    self.leave(&beside, stay).await;
+                }
+                Ok(None) => {}
+                Err(error) => self.failed(&beside, patience, &error),
+            }
+        }
+        self.end(usage);
+    }
+
     /// Another client asks for the lock back.
     async fn request(&mut self, claim: &Claim) {
         let client = self.round.client(self.dice.below(SLOTS as u64) as usize);
         let name = claim.name.clone();
+        self.round.registry.asked_for(&name);
         self.say(claim, format!("{} asks for a release", claim.who.label));
         let request: Boxed<Result<()>> =
             Box::pin(async move { client.request_release(&name, None).await.map(|_| ()) });
         if let Some(Err(error)) = self.dice.cut().run(request).await.output() {
-            self.failed(claim, &error);
+            self.failed(claim, Patience::AsLongAsItTakes, &error);
         }
     }
 
@@ -588,7 +632,7 @@ impl Actor {
             Ok(())
         });
         if let Some(Err(error)) = self.dice.cut().run(look).await.output() {
-            self.failed(claim, &error);
+            self.failed(claim, Patience::AsLongAsItTakes, &error);
         }
     }
 
@@ -638,7 +682,9 @@ impl Actor {
                 // Less than a trip to the store may take.
                 Err(error)
                     if error.kind() == Kind::Unavailable && limit.is_some_and(|time| time < PATIENCE) => {}
-                Err(error) if error.kind() != Kind::Lost => self.failed(claim, &error),
+                Err(error) if error.kind() != Kind::Lost => {
+                    self.failed(claim, Patience::AsLongAsItTakes, &error)
+                }
                 _ => {}
             }
         }

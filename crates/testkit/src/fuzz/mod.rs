@@ -136,6 +136,7 @@ pub fn run(bed: impl Bed) {
             }
         }
         sum.report("done");
+        sum.check(place.store.traits().shared);
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
     panics::check(panics);
@@ -168,6 +169,7 @@ struct Sum {
     claims: u64,
     grants: u64,
     undisturbed: u64,
+    among_readers: u64,
     unavailable: usize,
     /// The first of them.
     error: Option<String>,
@@ -176,8 +178,20 @@ struct Sum {
 impl Sum {
     fn new(seed: u64) -> Self {
         let now = Instant::now();
-        let (rounds, claims, grants, undisturbed) = (0, 0, 0, 0);
-        Sum { seed, start: now, told: now, rounds, claims, grants, undisturbed, unavailable: 0, error: None }
+        let (rounds, claims, grants, unavailable) = (0, 0, 0, 0);
+        let (undisturbed, among_readers, error) = (0, 0, None);
+        Sum {
+            seed,
+            start: now,
+            told: now,
+            rounds,
+            claims,
+            grants,
+            undisturbed,
+            among_readers,
+            unavailable,
+            error,
+        }
     }
 
     fn add(&mut self, round: &Round) {
@@ -185,6 +199,7 @@ impl Sum {
         self.claims += round.claims.load(Ordering::Relaxed);
         self.grants += round.registry.grants();
         self.undisturbed += round.registry.undisturbed();
+        self.among_readers += round.registry.among_readers();
         let unavailable = lock(&round.unavailable);
         self.unavailable += unavailable.len();
         self.error = self.error.take().or_else(|| unavailable.first().cloned());
@@ -196,14 +211,28 @@ impl Sum {
 
     #[allow(clippy::print_stdout)] // Seen with --nocapture.
     fn report(&self, when: &str) {
-        let Sum { seed, rounds, claims, grants, undisturbed, unavailable, .. } = self;
+        let Sum { seed, rounds, claims, grants, undisturbed, among_readers, unavailable, .. } = self;
         let took = self.start.elapsed().as_secs_f64();
         println!(
-            "fuzz, {when}: {claims} claims, {grants} grants, {undisturbed} tries that had to get in, {rounds} rounds from seed \
-             {seed}, {took:.0} s; {unavailable} errors{}{}",
+            "fuzz, {when}: {claims} claims, {grants} grants, {undisturbed} tries that had to get in and {among_readers} of readers \
+             among readers, {rounds} rounds from seed {seed}, {took:.0} s; {unavailable} errors{}{}",
             if self.error.is_some() { ", the first: " } else { "" },
             self.error.as_deref().unwrap_or_default()
         );
+    }
+}
+
+impl Sum {
+    /// A run that hardly did anything, or whose claims mostly failed, has shown nothing.
+    fn check(&self, shared: bool) {
+        let Sum { claims, grants, undisturbed, among_readers, unavailable, .. } = *self;
+        assert!(grants * 10 > claims, "only {grants} of {claims} claims got in");
+        assert!(undisturbed > 0, "no try of {claims} claims had to get in");
+        // Few claims find only readers: a run on a slow machine may have none.
+        assert!(!shared || among_readers > 0 || claims < 2000, "no try of {claims} claims was among readers");
+        let most = claims / 50;
+        let first = self.error.as_deref().unwrap_or_default();
+        assert!((unavailable as u64) <= most, "{unavailable} errors in {claims} claims, the first: {first}");
     }
 }
 
