@@ -387,8 +387,9 @@ impl Actor {
     /// Which errors are all right on a store that is well.
     fn failed(&self, claim: &Claim, patience: Patience, error: &Error) {
         match error.kind() {
-            // Less than a trip to the store may take.
+            // Less than a trip to the store may take: its limit, or its lease.
             Kind::Unavailable if matches!(patience, Patience::Within(time) if time < PATIENCE) => {}
+            Kind::Unavailable if claim.lease.is_some_and(|lease| lease < QUICK) => {}
             Kind::Unavailable => super::lock(&self.round.unavailable).push(error.to_string()),
             // Closed by another task; or the owner asked for what it has.
             Kind::Refused => {}
