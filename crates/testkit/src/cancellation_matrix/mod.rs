@@ -167,10 +167,13 @@ impl Tally {
         }
     }
 
-    /// Says how much was driven, and panics if anything was wrong.
+    /// Says how much was driven, and panics if anything was wrong, or if there were fewer operations or cells than this: a matrix that
+    /// is empty by mistake shows nothing.
     #[allow(clippy::print_stdout)] // Seen with --nocapture.
-    pub fn report(&self, what: &str) {
+    pub fn report(&self, what: &str, operations: usize, cells: usize) {
         println!("{what}: {self}");
+        let enough = self.operations.len() >= operations && self.cells >= cells;
+        assert!(enough || !self.wrong.is_empty(), "{what}: too little was driven: {self}");
         if self.wrong.is_empty() {
             return;
         }

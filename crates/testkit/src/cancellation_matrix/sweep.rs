@@ -33,6 +33,9 @@ pub enum Situations {
     All,
     /// In some that differ most.
     Some,
+    /// In one, where most goes on. A claim also where nobody holds, and a try where the same client does: there it gets in while it
+    /// is cut.
+    Few,
     /// In one, where most goes on.
     One,
 }
@@ -67,7 +70,8 @@ pub fn situations(operation: &Operation, shared: bool, which: Situations) -> Vec
     let claims = matches!(operation.shape, Shape::Claim | Shape::Try);
     let holders: &[Option<Member>] = match operation.shape {
         Shape::Holder | Shape::HolderForEver => &[None],
-        _ if brief => &[None, Some(LOCAL_READER), Some(FOREIGN_WRITER)],
+        _ if brief && shared => &[None, Some(LOCAL_READER), Some(FOREIGN_WRITER)],
+        _ if brief => &[None, Some(LOCAL_WRITER), Some(FOREIGN_WRITER)],
         _ => &[None, Some(LOCAL_WRITER), Some(LOCAL_READER), Some(FOREIGN_WRITER), Some(FOREIGN_READER)],
     };
     let companies: &[&[Member]] = match operation.shape {
@@ -90,9 +94,22 @@ pub fn situations(operation: &Operation, shared: bool, which: Situations) -> Vec
             }
         }
     }
-    if which == Situations::One {
-        all.drain(..all.len() - 1);
+    let Some(last) = all.pop() else { return all };
+    match which {
+        Situations::One => all.clear(),
+        Situations::Few if claims && !operation.brief || operation.shape == Shape::Try => {
+            // A try that meets one who waits is busy.
+            let tries = operation.shape == Shape::Try;
+            let quiet = |s: &&Situation| !s.asked && s.company.is_empty() == tries;
+            let nobody = all.iter().filter(quiet).rfind(|s| s.holder.is_none());
+            let local = |s: &&Situation| s.holder.is_some_and(|holder| holder.side == Side::Local);
+            let local = all.iter().filter(quiet).find(|s| tries && local(s));
+            all = nobody.into_iter().chain(local).cloned().collect();
+        }
+        Situations::Few => all.clear(),
+        Situations::All | Situations::Some => {}
     }
+    all.push(last);
     all
 }
 
