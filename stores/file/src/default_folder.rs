@@ -10,10 +10,12 @@
 //! both would hold. A folder that can't be used is an error. The reasons are in decision 20.
 
 use std::ffi::{CStr, OsStr};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use leasehold_core::{Error, Kind, Name, Result};
+use leasehold_core::name::stable_hash;
+use leasehold_core::{Error, Kind, Result};
 
 /// Only root can create it, it is there before any user logs in, and it outlives the boot, so tokens go on from where they were.
 const OF_ROOT: &str = "/var/lib/leasehold";
@@ -47,7 +49,8 @@ pub struct DefaultFolder {
 /// The folder of `file:` without a path, for the user that this process acts as. It depends on the host and the user alone: see
 /// [the crate](crate#the-default-folder). An error says why this user has none. Nothing is created.
 pub fn default_folder() -> Result<DefaultFolder> {
-    folder_of(rustix::process::geteuid().as_raw(), home_of, machine_id)
+    let machine = || machine_id(std::fs::read_to_string(MACHINE_ID));
+    folder_of(rustix::process::geteuid().as_raw(), home_of, machine)
 }
 
 /// Whether logind removes what this user has in `/dev/shm` when the user logs out, if it is set up to.
@@ -58,7 +61,7 @@ pub(crate) fn logs_out(user: u32) -> bool {
 fn folder_of(
     user: u32,
     home: impl FnOnce(u32) -> Result<Option<PathBuf>>,
-    machine: impl FnOnce() -> Option<String>,
+    machine: impl FnOnce() -> Result<String>,
 ) -> Result<DefaultFolder> {
     if user == 0 {
         let split_by = "a container, or a service with a /var/lib of its own, has another one";
@@ -66,7 +69,8 @@ fn folder_of(
     }
     if user <= LAST_SYSTEM_USER || user == NOBODY || DYNAMIC_USERS.contains(&user) {
         let path = Path::new(OF_SERVICES).join(format!("leasehold-{user}"));
-        let split_by = "a container, or a service with a /dev/shm of its own, has another one";
+        let split_by = "a container, or a service with a /dev/shm of its own, has another one; a service of this user with \
+                        RemoveIPC=yes, which DynamicUser= implies, deletes it when it stops, also while other processes use it";
         return Ok(DefaultFolder { path, split_by });
     }
     let home =
@@ -75,25 +79,37 @@ fn folder_of(
         let what = format!("there is no default folder: the user {user} has no home in the user database");
         return Err(Error::new(Kind::Invalid, what).advice(ADVICE));
     };
-    let path = home.join(".local/state/leasehold").join(host(machine()));
-    let split_by = "a container that does not see this home, and another host that does, have another one; so has a \
-                    process that runs while a home is not mounted that is mounted at login; a home on a network filesystem is refused";
+    let path = home.join(".local/state/leasehold").join(host(&machine()?));
+    let split_by = "a container that does not see this home, and another host that does, have another one; so has what sees \
+                    this home with another /etc/machine-id, and a process that runs while a home is not mounted that is mounted \
+                    at login; a home on a network filesystem is refused";
     Ok(DefaultFolder { path, split_by })
 }
 
 const ADVICE: &str =
     "choose a folder with file:PATH (--store or LEASEHOLD_STORE), the same for logins, cron and services";
 
+/// What tells the hosts apart that share a home.
+const MACHINE_ID: &str = "/etc/machine-id";
+
 /// A folder for each host, in case several share the home: their locks are not to meet. The machine's id itself is not for
 /// everybody to see.
-fn host(machine: Option<String>) -> String {
-    let id = machine.and_then(|id| Name::new(format!("leasehold host {}", id.trim())).ok());
-    id.map_or_else(|| "host".to_owned(), |id| format!("host-{:016x}", id.stable_hash() as u64))
+fn host(machine: &str) -> String {
+    format!("host-{:016x}", stable_hash(format!("leasehold host {machine}").as_bytes()) as u64)
 }
 
-fn machine_id() -> Option<String> {
-    let id = std::fs::read_to_string("/etc/machine-id").ok()?;
-    (id.trim().len() == 32 && id.trim().bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
+/// The id in what was read of [`MACHINE_ID`]. Without one there is no folder: a process that can't read it must not get another
+/// folder than those that can.
+fn machine_id(read: io::Result<String>) -> Result<String> {
+    let id = read.and_then(|text| match text.trim() {
+        id if id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()) => Ok(id.to_owned()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it is not an id of 32 hex digits")),
+    });
+    id.map_err(|e| {
+        let what = format!("there is no default folder: {MACHINE_ID}, which tells hosts with a common home apart, can't be used");
+        let advice = format!("{ADVICE}; or let every process of this user see the same {MACHINE_ID} (systemd-machine-id-setup writes one)");
+        Error::new(Kind::Invalid, what).because(e).advice(advice)
+    })
 }
 
 /// The home of a user, by the user database and not by `$HOME`, which `sudo`, cron and service managers set as they like.
@@ -139,7 +155,7 @@ mod tests {
     use super::*;
 
     fn folder(user: u32, home: Option<&str>) -> Result<PathBuf> {
-        let id = || Some("0123456789abcdef0123456789abcdef\n".to_owned());
+        let id = || machine_id(Ok("0123456789abcdef0123456789abcdef\n".to_owned()));
         folder_of(user, |_| Ok(home.map(PathBuf::from)), id).map(|folder| folder.path)
     }
 
@@ -161,10 +177,36 @@ mod tests {
 
     #[test]
     fn hosts_that_share_a_home_have_folders_of_their_own() {
-        let other = host(Some("f".repeat(32)));
+        let other = host(&"f".repeat(32));
         assert!(other.starts_with("host-") && !other.contains("ffffffff"), "{other}");
-        assert_ne!(other, host(Some("e".repeat(32))));
-        assert_eq!(host(None), "host");
+        assert_ne!(other, host(&"e".repeat(32)));
+        // The folder of an earlier version.
+        assert_eq!(host("0123456789abcdef0123456789abcdef"), "host-7aacdcf2a9118b0b");
+    }
+
+    #[test]
+    fn without_an_id_of_the_machine_there_is_no_folder() {
+        let text = |text: &str| Ok(text.to_owned());
+        let failed = |kind: io::ErrorKind| Err(io::Error::from(kind));
+        for read in [
+            text(""),
+            text("uninitialized\n"),
+            text(&"g".repeat(32)),
+            text(&"0".repeat(31)),
+            failed(io::ErrorKind::NotFound),
+            failed(io::ErrorKind::PermissionDenied),
+            failed(io::ErrorKind::InvalidData),
+        ] {
+            let said = format!("{read:?}");
+            let home = |_| Ok(Some(PathBuf::from("/home/ann")));
+            let e = folder_of(1000, home, || machine_id(read)).unwrap_err();
+            assert_eq!(e.kind(), Kind::Invalid, "{said}");
+            assert!(e.to_string().contains(MACHINE_ID) && e.to_string().contains("file:PATH"), "{e}");
+        }
+        // Those whose folder does not depend on it need none.
+        for user in [0, 33] {
+            folder_of(user, |_| Ok(None), || machine_id(text(""))).unwrap();
+        }
     }
 
     #[test]
@@ -176,7 +218,10 @@ mod tests {
         }
         // An outage of the user database is no answer.
         let down = Error::new(Kind::Unavailable, "down");
-        assert_eq!(folder_of(1000, |_| Err(down), || None).unwrap_err().kind(), Kind::Unavailable);
+        assert_eq!(
+            folder_of(1000, |_| Err(down), || machine_id(Ok(String::new()))).unwrap_err().kind(),
+            Kind::Unavailable
+        );
     }
 
     #[test]

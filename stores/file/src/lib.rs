@@ -17,10 +17,12 @@
 //! | system users (1 to 999), systemd's dynamic users, `nobody` | `/dev/shm/leasehold-UID`; empty after a restart of the host |
 //! | all others | `~/.local/state/leasehold/host-…`, with the home of the user database |
 //!
-//! If it can't be used (no home, a home on a network filesystem, a home that is hidden from a service), that is an error,
-//! and never another folder. Processes of one user still have different folders if they see different filesystems:
-//! containers, services with a `/dev/shm` or `/var/lib` of their own, and whatever runs while a home that is mounted at login is not.
-//! [`default_folder`] tells where it is.
+//! If it can't be used (no home, a home on a network filesystem, a home that is hidden from a service, an `/etc/machine-id` that
+//! is missing or can't be read), that is an error, and never another folder. Processes of one user still have different folders if
+//! they see different filesystems: containers, services with a `/dev/shm` or `/var/lib` of their own, what sees the home with
+//! another `/etc/machine-id`, and whatever runs while a home that is mounted at login is not. [`default_folder`] tells where it is.
+//! The folder of a system user is deleted when the last service of that user with `RemoveIPC=yes` stops (`DynamicUser=` implies it),
+//! also while other processes of that user hold locks there.
 //!
 //! # Who may use a folder
 //!

@@ -17,9 +17,10 @@ mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 ANN=54001 HOMELESS=54002 MALLORY=54003
 # Where every user finds it, also those with a private /tmp, wherever the project is.
 install -m 755 "$LEASEHOLD" /var/lib/program && LEASEHOLD=/var/lib/program
-mkdir -m 755 /var/lib/etc
-{ cat /etc/passwd; echo "ann:x:$ANN:$ANN::/var/lib/ann:/bin/sh"; } > /var/lib/etc/passwd
-mount --bind /var/lib/etc/passwd /etc/passwd
+# An /etc of its own: some hosts have no machine-id.
+cp -a /etc /var/lib/etc && mount --bind /var/lib/etc /etc
+echo "ann:x:$ANN:$ANN::/var/lib/ann:/bin/sh" >> /etc/passwd
+rm -f /etc/machine-id && echo 0123456789abcdef0123456789abcdef > /etc/machine-id && chmod 444 /etc/machine-id
 mkdir -m 700 /var/lib/ann && chown $ANN:$ANN /var/lib/ann
 # The program, as a user, with nothing in its environment but what is named: as USER [NAME=VALUE...] -- ARGS
 as() {
@@ -96,8 +97,12 @@ for user in 0 33 $ANN; do
     folder=$(as $user -- --format json stores | sed -n 's/.*"default_folder":"\([^"]*\)".*/\1/p')
     echo "$folder"
     [ "$(stat -c %a:%u "$folder")" = "700:$user" ] || fail "$folder: $(stat -c %a:%u "$folder")"
-    as $user -- stores | grep -A1 'default folder' | grep -q 'container' || fail "$user: stores don't say what splits it"
-    as $user -- doctor | grep "$folder" | grep -q 'container' || fail "$user: the doctor does not say what splits it"
+    splits=container
+    case $user in 33) splits="container RemoveIPC=yes" ;; "$ANN") splits="container /etc/machine-id" ;; esac
+    for word in $splits; do
+        as $user -- stores | grep -A1 'default folder' | grep -q "$word" || fail "$user: stores don't name $word"
+        as $user -- doctor | grep "$folder" | grep -q "$word" || fail "$user: the doctor does not name $word"
+    done
 done
 "#,
     ) else {
@@ -135,6 +140,26 @@ mv /var/lib/ann /var/lib/elsewhere
 refused $ANN /var/lib/ann file:PATH
 mkdir -m 000 /var/lib/ann
 refused $ANN /var/lib/ann file:PATH
+"#,
+    );
+}
+
+#[test]
+fn a_machine_id_that_can_not_be_used_is_an_error_and_never_another_folder() {
+    scenario(
+        r#"
+as $ANN -- run nightly -- sh -c "echo held; until [ -e /var/lib/go-$ANN ]; do sleep 0.05; done" > held 2> said &
+holder=$!
+until [ -s held ]; do kill -0 $holder || fail "no holder"; sleep 0.05; done
+# What a sandbox of the same user may see, with the home in place: InaccessiblePaths=, an image that was never booted, no file.
+: > empty; chmod 644 empty; echo 0123456789abcdef0123456789abcdef > private; chmod 600 private; echo uninitialized > early
+for id in empty private early missing; do
+    if [ $id = missing ]; then hide="rm /etc/machine-id"; else hide="mount --bind $id /etc/machine-id"; fi
+    got=$(code unshare -m sh -ec "$hide
+        exec setpriv --reuid $ANN --regid $ANN --clear-groups env -i PATH='$PATH' '$LEASEHOLD' run nightly --try -- true")
+    [ "$got" = 64 ] || fail "with a machine-id that is $id: $got"
+    for word in /etc/machine-id file:PATH; do grep -q "$word" said || fail "$id: no $word in: $(cat said)"; done
+done
 "#,
     );
 }
