@@ -2,7 +2,8 @@
 //!
 //! Every file is opened relative to a directory handle, by a name without a slash. No link is followed, nothing is opened
 //! that is not of the expected kind, and nothing blocks. Permissions are set on what this process has just created, and on
-//! nothing else.
+//! nothing else. Where others can write, that is done in a staging directory of our own, before it gets its name: what was
+//! created can't be told from what was put in its place by its name.
 //!
 //! In a directory that others can write to, a name can lead to anything at any moment. There the file is first opened
 //! without touching it (`O_PATH`), its kind is checked, and then that very file is opened through `/proc/self/fd`: a device
@@ -95,19 +96,58 @@ impl Dir {
             .map_err(|e| self.explain(name, "a directory", e))
     }
 
-    /// Creates a directory; `None` if there is something of that name.
-    pub(crate) fn create_dir(&self, name: &str) -> io::Result<Option<OwnedFd>> {
-        match rustix::fs::mkdirat(&self.fd, name, Mode::RWXU) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => return Ok(None),
-            Err(e) => return Err(e.into()),
+    /// Creates a directory; `None` if there is something of that name. `temporary` is a name that nothing else has.
+    pub(crate) fn create_dir(&self, name: &str, temporary: &str) -> io::Result<Option<OwnedFd>> {
+        let created = if self.sharing.is_shared() {
+            self.create_staged(temporary, name, RenameFlags::NOREPLACE, |staging| {
+                rustix::fs::mkdirat(staging, temporary, Mode::RWXU)?;
+                let created = staging.open_dir(temporary)?;
+                self.sharing.share(&created, self.sharing.dir_mode());
+                Ok(created)
+            })
+        } else {
+            rustix::fs::mkdirat(&self.fd, name, Mode::RWXU)
+                .map_err(io::Error::from)
+                .and_then(|()| self.open_dir(name))
+        };
+        match created {
+            Err(e) if is(&e, Errno::EXIST) => Ok(None),
+            created => created.map(Some),
         }
-        let created = self.open_dir(name)?;
-        if rustix::fs::fstat(&created)?.st_uid != rustix::process::geteuid().as_raw() {
-            return Err(unexpected("another user has put a directory in its place"));
-        }
-        self.sharing.share(&created, self.sharing.dir_mode());
-        Ok(Some(created))
+    }
+
+    /// Creates something in a new directory that only this user can write to, where it has the same temporary name, and moves it
+    /// here.
+    ///
+    /// Where others can write, they can put something else of ours in the place of what was just created by its name, and its
+    /// permissions would be set. If they do so with the staging directory, then `create` works in another directory of ours that
+    /// they can't write to, and moves what it has made out of it.
+    fn create_staged<T>(
+        &self,
+        temporary: &str,
+        name: &str,
+        flags: RenameFlags,
+        create: impl FnOnce(&Dir) -> io::Result<T>,
+    ) -> io::Result<T> {
+        rustix::fs::mkdirat(&self.fd, temporary, Mode::RWXU)?;
+        #[cfg(test)]
+        tests::meanwhile();
+        let created = self.open_dir(temporary).and_then(|fd| {
+            let stat = rustix::fs::fstat(&fd)?;
+            if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+                return Err(unexpected("another user has put a directory in its place"));
+            }
+            let staging = Dir::new(fd, self.sharing);
+            let named = |created| {
+                rustix::fs::renameat_with(&staging, temporary, &self.fd, name, flags)?;
+                Ok(created)
+            };
+            create(&staging).and_then(named).inspect_err(|_| {
+                let _ = staging.remove(temporary).or_else(|_| staging.remove_dir(temporary));
+            })
+        });
+        let _ = self.remove_dir(temporary);
+        created
     }
 
     /// Opens a regular file.
@@ -138,16 +178,22 @@ impl Dir {
         Ok(fd)
     }
 
-    /// Creates a FIFO, and opens it at both of its ends.
-    pub(crate) fn create_fifo(&self, name: &str) -> io::Result<OwnedFd> {
+    /// Creates a FIFO, opens it at both of its ends, and only then gives it its name. `temporary` is a name that nothing else has.
+    pub(crate) fn create_fifo(&self, name: &str, temporary: &str) -> io::Result<OwnedFd> {
         let mode = self.sharing.file_mode();
-        rustix::fs::mkfifoat(&self.fd, name, mode)?;
-        let fd = self.open_fifo(name, OFlags::RDWR)?;
-        if rustix::fs::fstat(&fd)?.st_uid != rustix::process::geteuid().as_raw() {
-            return Err(unexpected("another user has put a FIFO in its place"));
+        if self.sharing.is_shared() {
+            return self.create_staged(temporary, name, RenameFlags::empty(), |staging| {
+                rustix::fs::mkfifoat(staging, temporary, mode)?;
+                let fd = staging.open_fifo(temporary, OFlags::RDWR)?;
+                self.sharing.share(&fd, mode);
+                Ok(fd)
+            });
         }
-        self.sharing.share(&fd, mode);
-        Ok(fd)
+        rustix::fs::mkfifoat(&self.fd, temporary, mode)?;
+        let opened = self.open_fifo(temporary, OFlags::RDWR);
+        opened.and_then(|fd| Ok(self.rename(temporary, name).map(|()| fd)?)).inspect_err(|_| {
+            let _ = self.remove(temporary);
+        })
     }
 
     /// What is known of a name, without following it.
@@ -158,6 +204,11 @@ impl Dir {
     /// Removes a name that does not lead to a directory.
     pub(crate) fn remove(&self, name: &str) -> rustix::io::Result<()> {
         rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())
+    }
+
+    /// Removes a directory if it is empty.
+    pub(crate) fn remove_dir(&self, name: &str) -> rustix::io::Result<()> {
+        rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)
     }
 
     /// Gives a file another name, and replaces what had it.
@@ -280,4 +331,89 @@ fn word(kind: FileType) -> &'static str {
 /// Whether this is an error with this number.
 pub(crate) fn is(e: &io::Error, number: Errno) -> bool {
     e.raw_os_error() == Some(number.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::path::Path;
+
+    use leasehold_core::SessionId;
+    use rustix::fs::CWD;
+
+    use crate::folder::{Folder, Place, Trust};
+    use crate::wake::make_fifo;
+
+    type Hook = Box<dyn FnMut()>;
+
+    thread_local! {
+        static MEANWHILE: RefCell<Option<Hook>> = const { RefCell::new(None) };
+    }
+
+    /// What another process does between the creation of something and the next step.
+    pub(super) fn meanwhile() {
+        let hook = MEANWHILE.take();
+        if let Some(mut hook) = hook {
+            hook();
+            MEANWHILE.set(Some(hook));
+        }
+    }
+
+    /// From now on, whatever was just made in a directory changes places with `other`, which is in it too.
+    fn swap_what_is_made_for(other: &Path) {
+        let (dir, other) = (other.parent().unwrap().to_owned(), other.to_owned());
+        let names = |dir: &Path| {
+            std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+        };
+        let before = names(&dir);
+        MEANWHILE.set(Some(Box::new(move || {
+            for made in names(&dir).iter().filter(|path| !before.contains(path)) {
+                rustix::fs::renameat_with(CWD, made, CWD, &other, rustix::fs::RenameFlags::EXCHANGE).unwrap();
+            }
+        })));
+    }
+
+    fn open(path: &Path) -> leasehold_core::Result<Folder> {
+        Folder::open(&Place { path: path.to_owned(), trust: Trust::Given }, SessionId(1))
+    }
+
+    fn shared() -> tempfile::TempDir {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(temp.path(), PermissionsExt::from_mode(0o770)).unwrap();
+        // Only root can choose a group that it is not in.
+        let _ = std::os::unix::fs::chown(temp.path(), None, Some(64_100));
+        temp
+    }
+
+    #[test]
+    fn a_directory_that_takes_the_place_of_a_new_one_is_not_opened_to_others() {
+        let temp = shared();
+        let private = temp.path().join(".private");
+        std::fs::create_dir(&private).unwrap();
+        std::fs::write(private.join("secret"), "").unwrap();
+        std::fs::set_permissions(&private, PermissionsExt::from_mode(0o700)).unwrap();
+        let (before, id) = (private.metadata().unwrap(), private.metadata().unwrap().ino());
+        swap_what_is_made_for(&private);
+        let _ = open(temp.path());
+        MEANWHILE.take();
+        let everything = std::fs::read_dir(temp.path()).unwrap().map(|entry| entry.unwrap());
+        let after = everything.map(|entry| entry.metadata().unwrap()).find(|meta| meta.ino() == id).unwrap();
+        assert_eq!((after.mode(), after.gid()), (before.mode(), before.gid()));
+    }
+
+    #[test]
+    fn a_fifo_that_takes_the_place_of_a_new_one_is_not_opened_to_others() {
+        let temp = shared();
+        let folder = open(temp.path()).unwrap();
+        let private = temp.path().join("s/.private");
+        rustix::fs::mkfifoat(CWD, &private, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+        let (before, id) = (private.metadata().unwrap(), private.metadata().unwrap().ino());
+        swap_what_is_made_for(&private);
+        let _ = make_fifo(&folder, &folder.sessions, &SessionId(1).to_string());
+        MEANWHILE.take();
+        let everything = std::fs::read_dir(temp.path().join("s")).unwrap().map(|entry| entry.unwrap());
+        let after = everything.map(|entry| entry.metadata().unwrap()).find(|meta| meta.ino() == id).unwrap();
+        assert_eq!((after.mode(), after.gid()), (before.mode(), before.gid()));
+    }
 }

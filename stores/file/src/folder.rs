@@ -95,7 +95,7 @@ impl Folder {
         check_version(&path, &base, owner, may_set_up)?;
         // The worst that can happen without this lock is that a cleaner looks at the files, and they are too new for it.
         let _ = rustix::fs::flock(&base, FlockOperation::NonBlockingLockShared);
-        let part = |name: &str| open_part(&path, &base, name, &me, &stat, may_set_up);
+        let part = |name: &str| open_part(&path, &base, name, owner, &me, &stat, may_set_up);
         let (queues, sessions, watchers) = (part("q")?, part("s")?, part("w")?);
         let temporary = AtomicU64::new(0);
         Ok(Folder { path, trust: place.trust, base, queues, sessions, watchers, owner, temporary })
@@ -370,15 +370,25 @@ fn check_foreign(path: &Path, base: &Dir) -> Result<()> {
     }
 }
 
-fn open_part(path: &Path, base: &Dir, name: &str, me: &Me, stat: &Stat, may_set_up: bool) -> Result<Dir> {
+fn open_part(
+    path: &Path,
+    base: &Dir,
+    name: &str,
+    owner: SessionId,
+    me: &Me,
+    stat: &Stat,
+    may_set_up: bool,
+) -> Result<Dir> {
     let path_of_part = path.join(name);
     let failed = |e: io::Error| in_folder(&path_of_part, "can't be created or opened", e);
     let fd = match base.open_dir(name) {
         Err(e) if is(&e, Errno::NOENT) && !may_set_up => return Err(not_set_up(path)),
-        Err(e) if is(&e, Errno::NOENT) => match base.create_dir(name).map_err(failed)? {
-            Some(fd) => fd,
-            None => base.open_dir(name).map_err(failed)?,
-        },
+        Err(e) if is(&e, Errno::NOENT) => {
+            match base.create_dir(name, &format!(".{owner}-0")).map_err(failed)? {
+                Some(fd) => fd,
+                None => base.open_dir(name).map_err(failed)?,
+            }
+        }
         other => other.map_err(failed)?,
     };
     let part = rustix::fs::fstat(&fd).map_err(|e| failed(e.into()))?;

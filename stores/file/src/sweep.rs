@@ -47,6 +47,9 @@ pub(crate) fn sweep(folder: &Folder, retention: Duration) {
     let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
     let _ = rustix::fs::futimens(&gate, &Timestamps { last_access: now, last_modification: now });
     remove_dead_fifos(&folder.sessions, is_session);
+    for dir in [&folder.base, &folder.sessions, &folder.watchers] {
+        remove_staging(dir);
+    }
     remove_dead_fifos(&folder.watchers, watchers::is_watcher);
     for file in folder.queues.names().unwrap_or_default() {
         let Some(stat) = stat_of(&folder.queues, &file, FileType::RegularFile) else { continue };
@@ -77,6 +80,15 @@ fn remove_unfinished(dir: &Dir, file: &str, stat: &Stat) {
 }
 
 /// Removes a FIFO, and nothing that took its place.
+/// Removes the staging directories of crashed processes. One that is not empty stays.
+fn remove_staging(dir: &Dir) {
+    for file in dir.names().unwrap_or_default().iter().filter(|file| is_temporary(file)) {
+        if stat_of(dir, file, FileType::Directory).is_some_and(|stat| age(&stat) >= UNFINISHED) {
+            let _ = dir.remove_dir(file);
+        }
+    }
+}
+
 pub(crate) fn remove_fifo(dir: &Dir, file: &str) {
     if stat_of(dir, file, FileType::Fifo).is_some() {
         let _ = dir.remove(file);

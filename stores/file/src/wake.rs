@@ -25,16 +25,8 @@ const READ: usize = 16 * 1024;
 ///
 /// The owner opens it for writing too: so it never sees an end of file when the last of the others closes it.
 pub(crate) fn make_fifo(folder: &Folder, dir: &Dir, file: &str) -> Result<OwnedFd> {
-    let temporary = folder.temporary_name();
-    let make = || {
-        let fd = dir.create_fifo(&temporary)?;
-        dir.rename(&temporary, file)?;
-        Ok(fd)
-    };
-    make().map_err(|e: io::Error| {
-        let _ = dir.remove(&temporary);
-        in_folder(&folder.path, "can't hold a FIFO", e)
-    })
+    let created = dir.create_fifo(file, &folder.temporary_name());
+    created.map_err(|e| in_folder(&folder.path, "can't hold a FIFO", e))
 }
 
 /// Lets the runtime watch an open file.

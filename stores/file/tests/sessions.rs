@@ -408,10 +408,13 @@ async fn what_the_dead_and_the_unfinished_left_is_swept_away() {
     let new = temp.path().join(format!("q/.{}-2", "0".repeat(32)));
     std::fs::write(&old, "").unwrap();
     std::fs::write(&new, "").unwrap();
+    let staging = temp.path().join(format!("s/.{}-3", "0".repeat(32)));
+    std::fs::create_dir(&staging).unwrap();
     let long_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+    std::fs::File::open(&staging).unwrap().set_modified(long_ago).unwrap();
     std::fs::File::options().write(true).open(&old).unwrap().set_modified(long_ago).unwrap();
     let start = std::time::Instant::now();
-    while orphan.exists() || old.exists() {
+    while orphan.exists() || old.exists() || staging.exists() {
         assert!(start.elapsed() < common::DEADLINE, "it was never swept");
         tokio::time::sleep(Duration::from_millis(10)).await;
         me.session.clone().renew(Vec::new()).await.unwrap();
