@@ -33,6 +33,17 @@ pub(crate) fn name_of(file: &str) -> Option<Name> {
     (of(&name) == file).then_some(name)
 }
 
+/// Whether a file has the form of the names that are not used unchanged.
+pub(crate) fn is_hashed(file: &str) -> bool {
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    file.split_once('~').is_some_and(|(start, hash)| {
+        start.len() <= READABLE
+            && start.bytes().all(|byte| is_safe(byte) && byte != b'.')
+            && hash.len() == 32
+            && hash.bytes().all(is_hex)
+    })
+}
+
 fn is_safe(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
@@ -72,6 +83,10 @@ mod tests {
             let file = file_of(text);
             assert!(file.len() <= 255 && !file.starts_with('.') && !file.contains(['/', '\0']), "{file}");
             assert_eq!(name_of(&file), None);
+            assert!(is_hashed(&file), "{file}");
+        }
+        for file in ["a", "~", "a~b", "photo~1.jpg", &format!("{}~{:032X}", "a.b", u128::MAX)] {
+            assert!(!is_hashed(file), "{file}");
         }
         assert_eq!(name_of("a.b").unwrap().as_str(), "a.b");
     }

@@ -199,9 +199,12 @@ fn base_trouble(trust: Trust, me: &Me, base: &Stat) -> Option<(String, &'static 
     }
 }
 
-/// Why a directory in the folder must not be used.
+/// Why a directory in the folder must not be used. In a shared folder only one with just the permissions that this store gives it:
+/// who can write there can put any directory in its place, also one that they can't open.
 fn part_trouble(me: &Me, base: &Stat, part: &Stat) -> Option<String> {
-    let (owner, mode) = (part.st_uid, part.st_mode & 0o777);
+    let (owner, mode) = (part.st_uid, part.st_mode & 0o1777);
+    let sharing = Sharing::of(base);
+    let wanted = sharing.dir_mode().as_raw_mode();
     if owner != base.st_uid && owner != me.user && owner != 0 {
         return Some(format!(
             "belongs to the user {owner}, and not to the owner of the folder, {}",
@@ -210,6 +213,9 @@ fn part_trouble(me: &Me, base: &Stat, part: &Stat) -> Option<String> {
     }
     if mode & 0o022 & !base.st_mode != 0 {
         return Some(format!("can be written by users who can't write to the folder (mode {mode:03o})"));
+    }
+    if sharing.is_shared() && mode != wanted {
+        return Some(format!("has the mode {mode:03o}, and those of this folder have {wanted:03o}"));
     }
     if mode & 0o020 != 0 && part.st_gid != base.st_gid {
         return Some(format!("has the group {}, and the folder has {}", part.st_gid, base.st_gid));
@@ -396,7 +402,7 @@ fn open_part(
         None => Ok(Dir::new(fd, base.sharing())),
         Some(what) => {
             Err(Error::new(Kind::Refused, format!("the directory {} {what}", path_of_part.display())).advice(
-                "give it the owner, group and mode of the folder, or choose another folder with file:PATH",
+                "look what it is; if it is this store's, give it the owner, group and mode that it should have, or choose another folder with file:PATH",
             ))
         }
     }
@@ -506,13 +512,17 @@ mod tests {
             std::fs::write(temp.path().join(file), "").unwrap();
             std::fs::set_permissions(temp.path().join(file), PermissionsExt::from_mode(0o600)).unwrap();
         }
-        std::fs::set_permissions(temp.path().join("s"), PermissionsExt::from_mode(0o700)).unwrap();
         let folder = open(temp.path().to_owned(), Trust::Given).unwrap();
         folder.open_file("watches").unwrap();
         folder.open_file("swept").unwrap();
-        for (file, mode) in [("watches", 0o600), ("swept", 0o600), ("q/x", 0o600), ("s", 0o700)] {
+        for (file, mode) in [("watches", 0o600), ("swept", 0o600), ("q/x", 0o600)] {
             assert_eq!(mode_of(&temp.path().join(file)), mode, "{file}");
         }
+        // A directory that was made private may be another one: it stays as it is, and the folder is refused.
+        std::fs::set_permissions(temp.path().join("s"), PermissionsExt::from_mode(0o700)).unwrap();
+        let e = open(temp.path().to_owned(), Trust::Given).unwrap_err();
+        assert!(e.kind() == Kind::Refused && e.to_string().contains("/s has the mode 700"), "{e}");
+        assert_eq!(mode_of(&temp.path().join("s")), 0o700);
     }
 
     fn stat(owner: u32, group: u32, mode: u32) -> Stat {
@@ -567,14 +577,21 @@ mod tests {
             (5, 100, 0o770, true),
             (7, 100, 0o770, true),
             (0, 100, 0o770, true),
-            (5, 100, 0o700, true),
+            (5, 100, 0o2770, true),
+            (5, 100, 0o700, false),
+            (5, 100, 0o3770, false),
             (8, 100, 0o770, false),
             (5, 200, 0o770, false),
-            (5, 200, 0o750, true),
+            (5, 200, 0o750, false),
             (5, 100, 0o777, false),
         ] {
             let trouble = part_trouble(&ann, &base, &stat(owner, group, mode));
             assert_eq!(trouble.is_none(), fine, "{owner}:{group} {mode:o}: {trouble:?}");
+        }
+        // In a folder that is not shared no one else can have put it there.
+        for (mode, fine) in [(0o700, true), (0o755, true), (0o500, true), (0o770, false)] {
+            let trouble = part_trouble(&ann, &stat(7, 70, 0o700), &stat(7, 70, mode));
+            assert_eq!(trouble.is_none(), fine, "{mode:o}: {trouble:?}");
         }
     }
 

@@ -75,6 +75,14 @@ pub(crate) fn encode_slot(name: &str, queue: &Queue, number: u64, out: &mut Vec<
     header[16..].copy_from_slice(&checksum(number, payload).to_le_bytes());
 }
 
+/// Whether this is what the end of the host leaves of a queue file: nothing, zeros, or the beginning of a slot.
+pub(crate) fn is_torn(file: &[u8]) -> bool {
+    let magic = MAGIC.to_le_bytes();
+    file.starts_with(&magic)
+        || file[file.len() / 2..].starts_with(&magic)
+        || file.iter().all(|byte| *byte == 0)
+}
+
 /// The capacity of the slots of a file of this size, if a queue file can have this size.
 pub(crate) fn capacity(size: u64) -> Option<usize> {
     let slot = usize::try_from(size / 2).ok()?;

@@ -33,7 +33,8 @@
 //! Its owner has to use it once before the others (`leasehold --store file:/srv/locks ls`). Whoever can write to a folder can take
 //! every lock in it away, or forge one; but nothing outside of the folder can be reached through it. What is in it is opened
 //! through directory handles and no link is followed, the folder itself must not be one (folders above it may), permissions are
-//! set only on what was just created, and a sweep removes only FIFOs and regular files with names of this store's form.
+//! set only on what was just created where only we can write, and a sweep removes only FIFOs and regular files that this store made, by
+//! their names and contents.
 //!
 //! A folder that another user could have prepared is refused: one that belongs to another user and is not shared with a group
 //! that we are in, and one that every user can write to without the sticky bit.

@@ -3,13 +3,14 @@
 //! A lock's file is kept when the lock is free, because the next claim is likely to come soon. It is removed when it was
 //! not used for a day (or what the URL says), under its lock, and after the tokens that it gave out were noted in the floor.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::clock::wall_micros;
 use leasehold_core::queue::{Effects, Now, Queue};
 use leasehold_core::{Clock, Error, Kind, Result, Retry, SessionId};
-use rustix::fs::{FileType, FlockOperation, Stat, Timespec, Timestamps};
+use rustix::fs::{FileType, FlockOperation, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::dir::Dir;
@@ -18,7 +19,7 @@ use crate::listing::name_in;
 use crate::liveness::{Pulse, pulse};
 use crate::state::{QueueFile, TryLock};
 use crate::traits::POLICY;
-use crate::{floor, watchers};
+use crate::{filename, floor, format, watchers};
 
 const SWEPT: &str = "swept";
 const BOOT: &str = "boot";
@@ -46,10 +47,10 @@ pub(crate) fn sweep(folder: &Folder, retention: Duration) {
     }
     let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
     let _ = rustix::fs::futimens(&gate, &Timestamps { last_access: now, last_modification: now });
-    remove_dead_fifos(&folder.sessions, is_session);
     for dir in [&folder.base, &folder.sessions, &folder.watchers] {
         remove_staging(dir);
     }
+    remove_dead_fifos(&folder.sessions, is_session);
     remove_dead_fifos(&folder.watchers, watchers::is_watcher);
     for file in folder.queues.names().unwrap_or_default() {
         let Some(stat) = stat_of(&folder.queues, &file, FileType::RegularFile) else { continue };
@@ -79,7 +80,6 @@ fn remove_unfinished(dir: &Dir, file: &str, stat: &Stat) {
     }
 }
 
-/// Removes a FIFO, and nothing that took its place.
 /// Removes the staging directories of crashed processes. One that is not empty stays.
 fn remove_staging(dir: &Dir) {
     for file in dir.names().unwrap_or_default().iter().filter(|file| is_temporary(file)) {
@@ -89,6 +89,7 @@ fn remove_staging(dir: &Dir) {
     }
 }
 
+/// Removes a FIFO, and nothing that took its place.
 pub(crate) fn remove_fifo(dir: &Dir, file: &str) {
     if stat_of(dir, file, FileType::Fifo).is_some() {
         let _ = dir.remove(file);
@@ -158,18 +159,35 @@ fn nobody_lives(folder: &Folder) -> bool {
     files.iter().all(|file| file.starts_with('.') || matches!(pulse(&folder.sessions, file), Pulse::Dead))
 }
 
+/// Removes a queue file that the end of the host has damaged, and nothing else: neither a file that is no queue's by its name,
+/// nor one with a content that this store never writes.
 fn remove_if_damaged(folder: &Folder, file: &str) {
-    // A file that does not even say its name is damaged; one that does is read as always.
-    let damaged = match name_in(folder, file).and_then(|name| QueueFile::open(folder, &name, false).ok()) {
-        None => !file.starts_with('.'),
-        Some(queue) => match queue.try_lock() {
-            Ok(TryLock::Locked(locked)) => locked.load(folder).is_err_and(|e| e.kind() == Kind::Store),
-            _ => false,
+    let damaged = match name_in(folder, file) {
+        Some(name) => match QueueFile::open(folder, &name, false) {
+            Ok(queue) => match queue.try_lock() {
+                Ok(TryLock::Locked(locked)) => locked.load(folder).is_err_and(|e| e.kind() == Kind::Store),
+                _ => false,
+            },
+            Err(_) => false,
         },
+        // Its name is in the part that is damaged.
+        None => filename::is_hashed(file),
     };
-    if damaged && stat_of(&folder.queues, file, FileType::RegularFile).is_some() {
+    if damaged && is_torn(folder, file).unwrap_or(false) {
         let _ = folder.queues.remove(file);
     }
+}
+
+/// Whether the content of a file is what is left of a queue that was not written to its end.
+fn is_torn(folder: &Folder, file: &str) -> io::Result<bool> {
+    let fd = folder.queues.open_file(file, OFlags::RDONLY)?;
+    let size = usize::try_from(rustix::fs::fstat(&fd)?.st_size).unwrap_or(usize::MAX);
+    if size > 2 * format::MAX_SLOT {
+        return Ok(false);
+    }
+    let mut content = vec![0; size];
+    let len = rustix::io::pread(&fd, &mut content[..], 0)?;
+    Ok(format::is_torn(&content[..len]))
 }
 
 fn lock_patiently(gate: &OwnedFd, folder: &Folder) -> Result<()> {

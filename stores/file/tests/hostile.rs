@@ -220,7 +220,9 @@ async fn a_folder_that_another_user_has_prepared_is_refused() {
     for mode in [0o700, 0o755, 0o770, 0o777, 0o1777] {
         let Some(stage) = Stage::new() else { return };
         let path = stage.folder(MALLORY, MALLORY, mode);
-        as_user(MALLORY, &path, "mkdir q s w; echo leasehold-file 1 > VERSION; : > watches");
+        let prepare =
+            format!("mkdir -m {:o} q s w; echo leasehold-file 1 > VERSION; : > watches", mode & 0o777);
+        as_user(MALLORY, &path, &prepare);
         let e = use_all(&format!("file:{}", path.display())).await.unwrap_err();
         refused(&e, &["locks", &MALLORY.to_string()]);
         assert_eq!(path.join("watches").metadata().unwrap().mode() & 0o777, 0o644, "{mode:o}");
@@ -365,25 +367,88 @@ async fn a_sweep_removes_nothing_but_what_is_ours() {
     stage.secret_is_untouched();
 }
 
+/// What is not ours stays, also when it stands in the place of the queues and the host has restarted.
+#[tokio::test]
+async fn after_a_boot_nothing_is_removed_but_what_is_ours() {
+    let Some(stage) = Stage::new() else { return };
+    let files = ["thesis.tex", "notes", "scan~1", &format!("photo~{}", "0".repeat(32))];
+    let fill =
+        |folder: &Path| files.iter().for_each(|file| std::fs::write(folder.join(file), SECRET).unwrap());
+    let all_there = |folder: &Path| files.iter().all(|file| folder.join(file).exists());
+    let restart = |path: &Path| {
+        let _ = std::fs::remove_file(path.join("boot"));
+        std::fs::write(path.join("boot"), "another\n").unwrap();
+    };
+
+    // The user's own folder with a directory of documents in the place of the queues, and two files that a crash left.
+    let path = stage.folder(0, 0, 0o700);
+    open(&path).unwrap();
+    fill(&path.join("q"));
+    let slot = [b"LHQ1".as_slice(), &[7; 4092]].concat();
+    let damaged = [("empty", vec![]), ("zeros", vec![0; 4096]), ("torn", slot)];
+    let hashed = format!("a_b~{}", "1".repeat(32));
+    for (file, content) in &damaged {
+        std::fs::write(path.join("q").join(file), content).unwrap();
+    }
+    std::fs::write(path.join("q").join(&hashed), [0; 4096]).unwrap();
+    restart(&path);
+    use_all(&format!("file:{}", path.display())).await.unwrap();
+    assert!(all_there(&path.join("q")));
+    for file in damaged.map(|(file, _)| file).iter().chain([&hashed.as_str()]) {
+        assert!(!path.join("q").join(file).exists(), "{file} was left by a crash");
+    }
+    std::fs::remove_dir_all(&path).unwrap();
+
+    // A member of the group puts a directory there that only root can read, or one in which only its owners may remove.
+    for (owner, mode) in [(0, 0o700), (0, 0o3770), (0, 0o750)] {
+        let path = stage.folder(0, TEAM, 0o2770);
+        open(&path).unwrap();
+        let other = path.join("archive");
+        std::fs::create_dir(&other).unwrap();
+        fill(&other);
+        chown(&other, Some(owner), Some(if mode == 0o3770 { TEAM } else { 0 })).unwrap();
+        set_mode(&other, mode);
+        let mut member = script(ANN, &path, "mv q q.old; mv archive q; rm -f boot; echo x > boot");
+        assert!(member.gid(TEAM).status().unwrap().success(), "{mode:o}");
+        let e = use_all(&format!("file:{}", path.display())).await.unwrap_err();
+        refused(&e, &["locks/q"]);
+        assert!(all_there(&path.join("q")), "{mode:o}");
+        let after = path.join("q").metadata().unwrap();
+        assert_eq!(after.mode() & 0o7777, mode, "{mode:o}");
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn while_a_member_of_the_group_swaps_files_for_links_nothing_outside_is_touched() {
     let Some(stage) = Stage::new() else { return };
     let path = stage.folder(0, TEAM, 0o2770);
     open(&path).unwrap();
     let precious = stage.path("precious");
-    std::fs::create_dir(&precious).unwrap();
-    std::fs::write(precious.join(".profile"), SECRET).unwrap();
+    // One directory of root's outside of the folder, and one in it, which the member can only move.
+    let archive = path.join(".archive");
+    for (folder, mode) in [(&precious, 0o755), (&archive, 0o700)] {
+        std::fs::create_dir(folder).unwrap();
+        chown(folder, None, Some(0)).unwrap();
+        set_mode(folder, mode);
+        std::fs::write(folder.join(".profile"), SECRET).unwrap();
+        std::fs::write(folder.join("orders"), SECRET).unwrap();
+    }
+    let id = archive.metadata().unwrap().ino();
     let swap = format!(
-        "ln -sf {secret} watches; ln -sf {secret} swept; ln -sfn {precious} q2; mv -T q q3; mv -T q2 q; mv -T q q2; mv -T q3 q; \
-         rm -f watches swept q2; ln -sf {secret} q/x; rm -f q/x",
+        "rm -rf q3; ln -sf {secret} watches; ln -sf {secret} swept; ln -sfn {precious} q2; mv -T q q3; mv -T q2 q; mv -T q q2; \
+         mv -T .archive q; echo x > boot; mv -T q .archive; mv -T q3 q; rm -f watches swept q2; ln -sf {secret} q/x; rm -rf q; sleep 0.01",
         secret = stage.secret().display(),
         precious = precious.display(),
     );
     let mut script = Command::new("sh");
     script.args(["-c", &format!("while :; do {swap}; done 2>/dev/null")]);
     let busy = Busy(script.uid(ANN).gid(TEAM).current_dir(&path).spawn().unwrap());
+    // In each round the directory of the queues is removed, so what works has made it again.
     let (mut worked, mut failed) = (0, 0);
-    for _ in 0..200 {
+    let start = std::time::Instant::now();
+    while worked < 20 || failed < 20 {
+        assert!(start.elapsed() < common::DEADLINE, "it worked {worked} times, and failed {failed} times");
         match use_all(&format!("file:{}?retention=1ms", path.display())).await {
             Ok(()) => worked += 1,
             Err(_) => failed += 1,
@@ -391,9 +456,17 @@ async fn while_a_member_of_the_group_swaps_files_for_links_nothing_outside_is_to
     }
     drop(busy);
     stage.secret_is_untouched();
-    assert_eq!(precious.metadata().unwrap().mode() & 0o7777, 0o755);
-    assert!(precious.join(".profile").exists() && std::fs::read_dir(&precious).unwrap().count() == 1);
-    println!("worked {worked} times, failed {failed} times");
+    let archive = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+    let archive =
+        archive.filter(|path| !path.is_symlink()).find(|path| path.metadata().unwrap().ino() == id).unwrap();
+    for (folder, mode) in [(&precious, 0o755), (&archive, 0o700)] {
+        let meta = folder.metadata().unwrap();
+        assert_eq!((meta.mode() & 0o7777, meta.gid()), (mode, 0), "{folder:?}");
+        let mut files: Vec<_> =
+            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        files.sort();
+        assert_eq!(files, [".profile", "orders"], "{folder:?}");
+    }
 }
 
 #[tokio::test]
