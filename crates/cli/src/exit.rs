@@ -132,11 +132,17 @@ impl From<io::Error> for Failure {
 /// What is said of arguments, without the password of a URL that was given in the wrong place: such messages repeat what
 /// they can't use.
 fn without_passwords(mut text: String) -> String {
-    let has_login = |given: &String| given.split_once(':').is_some_and(|(_, rest)| rest.contains('@'));
+    // A login or parameters, where the password of a URL is.
+    let may_have_one =
+        |given: &&str| given.split_once(':').is_some_and(|(_, rest)| rest.contains(['@', '?']));
     for argument in std::env::args_os().skip(1).filter_map(|argument| argument.into_string().ok()) {
-        let value = argument.split_once('=').map(|(_, value)| value.to_owned());
-        for given in [Some(argument), value].into_iter().flatten().filter(has_login) {
-            text = text.replace(&given, &leasehold::redact(&given));
+        // The value of --option=VALUE and of -oVALUE is repeated without its option.
+        let long = argument.split_once('=').map(|(_, value)| value);
+        let short = argument.strip_prefix('-').and_then(|rest| rest.get(1..));
+        for given in [Some(argument.as_str()), long, short].into_iter().flatten().filter(may_have_one) {
+            let shown = leasehold::redact(given);
+            // Some messages have it in quotes, with escapes.
+            text = text.replace(&given.escape_debug().to_string(), &shown).replace(given, &shown);
         }
     }
     text

@@ -3,13 +3,40 @@
 //! # Passwords
 //!
 //! A URL may have a password in it, and a malformed one may have it anywhere. So no error shows a part of what was given,
-//! except the scheme and the names of parameters; what is printed of a URL is made anew from what was read, by the store
-//! ([`Store::url`](crate::store::Store::url)) or by [`redact`].
+//! except a scheme that is known and the name of a parameter that is nearly a known one; what is printed of a URL is made anew from
+//! what was read, by the store ([`Store::url`](crate::store::Store::url)) or by [`redact`].
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::{Error, Kind, Result};
+
+/// The schemes of the stores of this project, whether they are compiled in or not: these can be shown.
+pub const SCHEMES: &[&str] = &[
+    "file",
+    "memory",
+    "mariadb",
+    "mysql",
+    "postgres",
+    "postgresql",
+    "redis",
+    "redis+cluster",
+    "redis+sentinel",
+    "redis+unix",
+    "rediss",
+    "rediss+cluster",
+    "rediss+sentinel",
+    "redlock",
+    "redlocks",
+    "unix",
+    "zk",
+    "zk+tls",
+    "zookeeper",
+    "zookeeper+tls",
+];
+
+/// Those of [`SCHEMES`] that are followed by a path or a name.
+const SCHEMES_OF_PATHS: &[&str] = &["file", "memory", "redis+unix", "unix"];
 
 /// A store URL, split. Not a general URL parser: each store reads its own `rest`.
 #[derive(Clone, PartialEq, Eq)]
@@ -24,10 +51,10 @@ pub struct StoreUrl {
     has_password: bool,
 }
 
-/// Without what could be a password: anything but the scheme.
+/// Without what could be a password: anything.
 impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StoreUrl({}:***)", self.scheme)
+        f.write_str("StoreUrl(***)")
     }
 }
 
@@ -64,20 +91,21 @@ impl StoreUrl {
         Some(self.params.remove(at).1)
     }
 
-    /// Refuses what is left over: a mistyped parameter must not be ignored in silence.
+    /// Refuses what is left over: a mistyped parameter must not be ignored in silence. Its name is shown if it is nearly one that is
+    /// known: any other may be a part of a password.
     pub fn finish(self, known: &[&str]) -> Result<()> {
         let Some((key, _)) = self.params.first() else { return Ok(()) };
-        let known = if known.is_empty() {
+        let advice = if known.is_empty() {
             "it takes none".to_owned()
         } else {
             format!("it knows {}", known.join(", "))
         };
         let bad = |what, advice| Err(Error::new(Kind::Invalid, what).advice(advice));
-        if self.has_password {
-            let what = format!("{}: URLs don't have one of the parameters that were given", self.scheme);
-            return bad(what, format!("write a & in a password as %26; {known}"));
+        if !self.has_password && known.iter().any(|known| is_nearly(key, known)) {
+            return bad(format!("{}: URLs have no parameter {key:?}", self.scheme), advice);
         }
-        bad(format!("{}: URLs have no parameter {key:?}", self.scheme), known)
+        let what = format!("{}: URLs don't have one of the parameters that were given", self.scheme);
+        bad(what, format!("write a ? in a password as %3F, and a & as %26; {advice}"))
     }
 
     /// Reads `//[user[:password]@]host[:port][,host[:port]…][/path]`. The last `@` ends the user part: a password may hold
@@ -109,18 +137,29 @@ impl StoreUrl {
             },
         };
         let user = user.filter(|user| !user.is_empty());
+        if user.as_ref().is_some_and(|user| user.contains(':')) {
+            let what = "the URL has an escaped colon in the user before its host";
+            return Err(Error::new(Kind::Invalid, what).advice(
+                "write the colon between user and password as it is, and a user that has one in it as ?user=",
+            ));
+        }
         Ok(Authority { user, password, hosts, path: path.to_owned() })
     }
 
     /// Refuses a user and a password where a path or a name is expected, which is printed as it is.
     pub fn without_login(&self) -> Result<()> {
-        match self.rest.split_once(':') {
-            Some((_, rest)) if rest.contains('@') => {
-                Err(Error::new(Kind::Invalid, format!("{}: URLs have no user and password", self.scheme))
-                    .advice("leave out what looks like one"))
-            }
-            _ => Ok(()),
+        let colon = self.rest.split_once(':').is_some_and(|(_, rest)| rest.contains('@'));
+        if colon || (self.rest.starts_with("//") && self.rest.contains('@')) {
+            return Err(Error::new(
+                Kind::Invalid,
+                format!("{}: URLs have no user and password", self.scheme),
+            )
+            .advice(format!(
+                "leave out what looks like one; a path with an @ is written {}:/PATH",
+                self.scheme
+            )));
         }
+        Ok(())
     }
 }
 
@@ -192,40 +231,69 @@ fn split_scheme(url: &str) -> Option<(&str, &str)> {
     (!scheme.is_empty() && scheme.bytes().all(sane)).then_some((scheme, rest))
 }
 
-/// The URL as it may be printed: a password becomes `***`, and so do all parameters. Where it is not certain what is a
-/// password, all that follows the scheme does.
+/// Whether one word is another with a slip of the pen: one letter more, less or wrong, or two of a longer word.
+fn is_nearly(given: &str, known: &str) -> bool {
+    let most = if known.len() < 5 { 1 } else { 2 };
+    if given.len().abs_diff(known.len()) > most {
+        return false;
+    }
+    // The distances of a beginning of the given word from every beginning of the other.
+    let known = known.as_bytes();
+    let mut row: Vec<usize> = (0..=known.len()).collect();
+    for (n, letter) in given.bytes().enumerate() {
+        let mut left_above = std::mem::replace(&mut row[0], n + 1);
+        for at in 0..known.len() {
+            let changed = left_above + usize::from(known[at] != letter);
+            left_above = row[at + 1];
+            row[at + 1] = changed.min(row[at] + 1).min(left_above + 1);
+        }
+    }
+    row[known.len()] <= most
+}
+
+/// The URL as it may be printed: a password becomes `***`, and so do all parameters, and a user without a password: it may be one.
+/// Where it is not certain what is a password, all that follows the scheme does, and for a scheme that is not one of
+/// [`SCHEMES`] everything.
 ///
 /// ```
 /// use leasehold_core::url::redact;
 /// assert_eq!(redact("redis://bob:secret@host:6379/0"), "redis://bob:***@host:6379/0");
+/// assert_eq!(redact("redis://secret@host"), "redis://***@host");
 /// assert_eq!(redact("redis://bob:se?cret@host"), "redis:***");
+/// assert_eq!(redact("secret://host"), "***");
 /// assert_eq!(redact("file:/run/locks"), "file:/run/locks");
 /// ```
 pub fn redact(url: &str) -> String {
-    match split_scheme(url) {
+    let is_known = |scheme: &str| SCHEMES.contains(&scheme.to_ascii_lowercase().as_str());
+    match split_scheme(url).filter(|(scheme, _)| is_known(scheme)) {
         None => "***".to_owned(),
         Some((scheme, rest)) => {
-            format!("{scheme}:{}", redact_rest(rest).unwrap_or_else(|| "***".to_owned()))
+            let is_path = SCHEMES_OF_PATHS.contains(&scheme.to_ascii_lowercase().as_str());
+            format!("{scheme}:{}", redact_rest(rest, is_path).unwrap_or_else(|| "***".to_owned()))
         }
     }
 }
 
 /// `None` if it is not certain where the password is.
-fn redact_rest(rest: &str) -> Option<String> {
+fn redact_rest(rest: &str, is_path: bool) -> Option<String> {
     let plain = |text: &str| text.chars().all(|c| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '/'));
     let (place, query) = rest.split_once('?').map_or((rest, ""), |(place, _)| (place, "?***"));
     if rest[place.len()..].contains('@') {
         return None;
     }
     let Some(authority) = place.strip_prefix("//") else {
-        return plain(place).then(|| format!("{place}{query}"));
+        return (is_path && plain(place)).then(|| format!("{place}{query}"));
     };
-    let (login, servers) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let (user, password) = login.split_once(':').map_or((login, ""), |(user, _)| (user, ":***"));
+    let (login, servers) = match authority.rsplit_once('@') {
+        None => (String::new(), authority),
+        Some((login, servers)) => match login.split_once(':') {
+            Some((user, _)) => (plain(user).then(|| format!("{user}:***@"))?, servers),
+            None => ("***@".to_owned(), servers),
+        },
+    };
     let (hosts, path) = servers.split_at(servers.find('/').unwrap_or(servers.len()));
-    let sane = plain(user) && plain(path) && hosts.split(',').all(|host| Host::parse(host).is_some());
-    let at = if authority.contains('@') { "@" } else { "" };
-    sane.then(|| format!("//{user}{password}{at}{servers}{query}"))
+    let sane = plain(path) && hosts.split(',').all(|host| Host::parse(host).is_some());
+    sane.then(|| format!("//{login}{servers}{query}"))
 }
 
 /// Decodes `%41`. Anything else stays as it is.
@@ -276,8 +344,29 @@ mod tests {
         let mut url = StoreUrl::parse("FILE:/a b?x=%2F&lease=5s").unwrap();
         assert_eq!((url.scheme.as_str(), url.rest.as_str()), ("file", "/a b"));
         assert_eq!(url.take("x").as_deref(), Some("/"));
-        let e = url.finish(&["x"]).unwrap_err();
-        assert!(e.to_string().contains("lease"), "{e}");
+        let e = url.finish(&["x", "leases"]).unwrap_err();
+        assert!(e.to_string().contains("\"lease\"") && e.to_string().contains("leases"), "{e}");
+    }
+
+    #[test]
+    fn only_a_slip_of_the_pen_is_named() {
+        for (given, known, nearly) in [
+            ("timeout", "timeout", true),
+            ("timeuot", "timeout", true),
+            ("sesion", "session", true),
+            ("pasword-file", "password-file", true),
+            ("do", "db", true),
+            ("x", "db", false),
+            ("hunter2SECRET", "timeout", false),
+            ("", "db", false),
+            ("passwordhunter2", "password", false),
+            ("pröfix", "prefix", true),
+        ] {
+            assert_eq!(is_nearly(given, known), nearly, "{given} {known}");
+            let url = StoreUrl::parse(&format!("x:y?{given}=1")).unwrap();
+            let said = url.finish(&[known]).unwrap_err().to_string();
+            assert_eq!(said.contains(&format!("{given:?}")), nearly, "{said}");
+        }
     }
 
     #[test]
@@ -286,14 +375,22 @@ mod tests {
             ("redis://:secret@h", "redis://:***@h"),
             ("mysql://bob:p@ss@h/db", "mysql://bob:***@h/db"),
             ("mysql://bob:p/s@s@h/db", "mysql://bob:***@h/db"),
-            ("redis://bob@h", "redis://bob@h"),
+            ("redis://bob@h", "redis://***@h"),
+            ("redis://bob%3Asecret@h", "redis://***@h"),
+            ("redis:secret", "redis:***"),
+            ("REDIS://bob:secret@h/1", "REDIS://bob:***@h/1"),
+            ("nosuch://secret@h", "***"),
+            ("nosuch:secret", "***"),
+            ("secret:x@h", "***"),
+            ("memory:orders", "memory:orders"),
             ("redis://bob:secret@[::1]:7,h:8/0", "redis://bob:***@[::1]:7,h:8/0"),
             ("redis://bob:secret", "redis:***"),
             ("redis:/bob:secret@h", "redis:***"),
             ("redis://b@b:secret@h", "redis:***"),
+            ("redis://b?b=secret", "redis://b?***"),
             ("redis://bob:se?cret@h", "redis:***"),
             ("redlock:redis://:secret@h", "redlock:***"),
-            ("x:y?password=1&a=2", "x:y?***"),
+            ("memory:y?password=1&a=2", "memory:y?***"),
             ("bob secret", "***"),
         ] {
             assert_eq!(redact(url), shown);
@@ -339,10 +436,28 @@ mod tests {
             "x://[h]",
             "x://u:%zz@h",
             "x://bob:secret",
+            "x://bob%3Asecret@h",
+            "x://bob%3asecret:x@h",
         ] {
             let error = read(bad).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid, "{bad}");
             assert!(error.advice_text().is_some() && !error.to_string().contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_login_where_a_path_is_expected_is_refused() {
+        for (url, fine) in [
+            ("unix:/run/r.sock", true),
+            ("unix:///run/r.sock", true),
+            ("file:/home/bob@corp/locks", true),
+            ("file:///home/bob@corp/locks", false),
+            ("unix:bob:secret@h", false),
+            ("memory://secret@h", false),
+        ] {
+            let checked = StoreUrl::parse(url).unwrap().without_login();
+            assert_eq!(checked.is_ok(), fine, "{url}");
+            assert!(checked.err().is_none_or(|e| !e.to_string().contains("secret")));
         }
     }
 

@@ -69,3 +69,15 @@ pub(crate) static KNOWN: &[Known] = &[
 pub fn stores() -> Vec<&'static Traits> {
     KNOWN.iter().map(|known| known.traits).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::KNOWN;
+
+    #[test]
+    fn every_scheme_can_be_shown() {
+        for scheme in KNOWN.iter().flat_map(|known| known.schemes) {
+            assert!(leasehold_core::url::SCHEMES.contains(scheme), "{scheme}");
+        }
+    }
+}

@@ -18,13 +18,9 @@ fn says(error: Error, kind: Kind, words: &[&str]) {
 
 #[tokio::test]
 async fn urls_that_lead_nowhere() {
-    says(
-        connect("nosuch://bob:secret@host/").await.unwrap_err(),
-        Kind::Invalid,
-        &["nosuch://bob:***@host/", "file:"],
-    );
+    says(connect("nosuch://bob:secret@host/").await.unwrap_err(), Kind::Invalid, &["***", "file:"]);
     says(connect("just words").await.unwrap_err(), Kind::Invalid, &["scheme"]);
-    says(connect("memory:x?lease=3s").await.unwrap_err(), Kind::Invalid, &["lease"]);
+    says(connect("memory:x?lease=3s").await.unwrap_err(), Kind::Invalid, &["parameters", "takes none"]);
     let secret = connect("nosuch://bob:secret@host/").await.unwrap_err();
     assert!(!format!("{secret} {secret:?}").contains("secret@"), "{secret:?}");
 }

@@ -124,13 +124,18 @@ impl Login {
         }
     }
 
-    /// What stands before the host in the URL as it may be printed, with the `@`.
+    /// What stands before the host in the URL as it may be printed, with the `@`. A user without a password is not shown, nor
+    /// one with a colon: it may be a password that was written in the wrong way.
     pub fn shown(&self, escape: impl Fn(&str) -> String) -> String {
-        let user = escape(self.user.as_deref().unwrap_or(""));
+        let user = match self.user.as_deref().unwrap_or("") {
+            user if user.contains(':') => "***".to_owned(),
+            user => escape(user),
+        };
         match &self.password {
             Some(Password::Given(_)) => format!("{user}:***@"),
             _ if user.is_empty() => String::new(),
-            _ => format!("{user}@"),
+            Some(Password::File(_)) => format!("{user}@"),
+            None => "***@".to_owned(),
         }
     }
 
@@ -198,6 +203,20 @@ mod tests {
             assert_eq!(password.read().unwrap().reveal(), "secret");
         }
         assert!(!format!("{password:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_user_that_may_be_a_password_is_not_shown() {
+        let file = concat!("password-file=", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        for (query, shown) in [
+            ("", "***@"),
+            ("password=secret", "bob:***@"),
+            (file, "bob@"),
+            ("user=secret", "***@"),
+            ("user=ann%3Asecret&password=x", "***:***@"),
+        ] {
+            assert_eq!(login(query).unwrap().shown(str::to_owned), shown, "{query}");
+        }
     }
 
     #[test]

@@ -186,7 +186,8 @@ mod tests {
         assert_eq!(config.url(), "postgres://bob:***@h1:5433,h2/app?timeout=1000ms&prefix=l_&schema=ours");
         assert!(!format!("{config:?}").contains("p%40ss"));
         let local = Config::parse("postgres://bob@%2Frun%2Fpg/app").unwrap();
-        assert_eq!(local.url(), "postgres://bob@%2Frun%2Fpg/app");
+        // A user without a password may be a password.
+        assert_eq!(local.url(), "postgres://***@%2Frun%2Fpg/app");
         assert!(local.hosts().is_empty());
         assert!(matches!(local.server.get_hosts(), [tokio_postgres::config::Host::Unix(_)]));
     }

@@ -8,10 +8,7 @@ use crate::house::House;
 #[test]
 fn an_unknown_scheme_is_bad_usage() {
     let house = House::new();
-    house
-        .run(["--store", "carrier-pigeon:coop", "run", "x", "--", "true"])
-        .expect(64)
-        .says(&["carrier-pigeon", "file"]);
+    house.run(["--store", "carrier-pigeon:coop", "run", "x", "--", "true"]).expect(64).says(&["file"]);
     house.run(["--store", "no scheme at all", "ls"]).expect(64).says(&["scheme"]);
 }
 

@@ -7,7 +7,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use leasehold::{Client, connect_with, open_store, redact};
-use leasehold_testkit::servers::{Redis, RedisOptions, until};
+use leasehold_testkit::servers::{
+    MariaDb, MariaDbOptions, Postgres, PostgresOptions, Redis, RedisOptions, ZooKeeper, ZooKeeperOptions,
+    until,
+};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -22,13 +25,18 @@ struct Given {
 }
 
 impl Given {
-    /// Fails if a piece of the password is in the text.
+    /// Fails if a piece of the password is in the text, whatever its case.
     #[track_caller]
     fn hides(&self, text: &str) {
+        let text = text.to_lowercase();
         for piece in &self.pieces {
             let is_number = piece.starts_with(|c: char| c.is_ascii_digit());
             let mut numbers = text.split(|c: char| !c.is_ascii_digit());
-            let shown = if is_number { numbers.any(|number| number == piece) } else { text.contains(piece) };
+            let shown = if is_number {
+                numbers.any(|number| number == piece)
+            } else {
+                text.contains(&piece.to_lowercase())
+            };
             assert!(!shown, "{piece} of {self:?} is in:\n{text}");
         }
     }
@@ -46,6 +54,8 @@ const BETWEEN: &[&str] = &[
     "%",
     "%4",
     "%40",
+    "%3A",
+    "%2C",
     "%zz",
     "&",
     "=",
@@ -136,6 +146,15 @@ const FORMS: &[&str] = &[
     "//u@127.0.0.1:1/m?sentinel-password={}",
     "//u:{}@127.0.0.1:1/app?password=x",
     "//u:{}@127.0.0.1:1/app?password-file=/nonexistent",
+    "//{}@127.0.0.1:1/app",
+    "//{}@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app",
+    "//u%3A{}@127.0.0.1:1/app",
+    "//u%3A{}@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app",
+    "//u:x@127.0.0.1:1/app?{}",
+    "//u@127.0.0.1:1/app?{}",
+    "//u@127.0.0.1:1/app?{}=1",
+    "//u:6379?{}%40h",
+    "redis://u:1,{}:x@127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3",
     "redis://u:{}@127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3",
     "redis://u:{}@127.0.0.1:1",
 ];
@@ -157,6 +176,7 @@ const SCHEMES: &[&str] = &[
     "zk",
     "zookeeper+tls",
     "memory",
+    "file",
     "REDIS",
     "nosuch",
     "re dis",
@@ -167,7 +187,10 @@ fn given() -> impl Strategy<Value = Given> {
     let scheme = proptest::sample::select(SCHEMES);
     (scheme, proptest::sample::select(FORMS), password()).prop_map(|(scheme, form, (word, pieces))| {
         // Behind a question mark this is no part of a password any more, but a parameter that is right, and shown.
-        let word = if form.contains("={}") { word.replace("&prefix=", "&x=") } else { word };
+        let word =
+            if form.contains("={}") || form.contains("?{}") { word.replace("&prefix=", "&x=") } else { word };
+        // What stands before a colon is the user, who is shown.
+        let word = if form.starts_with("//{}@") { word.replace(':', ";") } else { word };
         let url = format!("{scheme}:{}", form.replace("{}", &word));
         Given { url, pieces }
     })
@@ -261,29 +284,82 @@ fn the_program_prints_no_part_of_a_password() {
 
 #[test]
 fn a_url_where_none_belongs_is_not_printed_by_the_program() {
-    let given = Given {
-        url: "redis://u:QZXJ@QXX?Q@127.0.0.1:1".to_owned(),
-        pieces: vec!["QZX".into(), "QXX".into()],
-    };
-    let with = |option: &str| format!("{option}={}", given.url);
-    for args in [
-        &[given.url.as_str(), "ls"][..],
-        &["--stroe", &given.url, "ls"],
-        &[&with("--stroe"), "ls"],
-        &["--format", &given.url, "ls"],
-        &[&with("--format"), "ls"],
-        &["ls", "a", &given.url],
-        &["run", "x", "--wait", &given.url, "--", "true"],
-        &["run", "x", &given.url, "--", "true"],
-        &["completions", &given.url],
-        &["man", &given.url],
-        &["schema", &given.url],
-    ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_leasehold")).args(args).output().expect("it runs");
-        assert!(!output.status.success(), "{args:?}");
-        let said = [output.stdout, output.stderr].concat();
-        given.hides(&String::from_utf8_lossy(&said));
+    let one = |url: &str| Given { url: url.to_owned(), pieces: vec!["QZXJ".into(), "QXXQ".into()] };
+    let mut all = some(16);
+    all.extend(
+        ["redis://u:QZXJ@QXXQ?Q@127.0.0.1:1", "redis://h?password=QZXJ", "QZXJ:x@127.0.0.1:1"].map(one),
+    );
+    let mut started = Vec::new();
+    for given in all {
+        let with = |option: &str| format!("{option}{}", given.url);
+        for args in [
+            &[given.url.as_str(), "ls"][..],
+            &["--stroe", &given.url, "ls"],
+            &[&with("--stroe="), "ls"],
+            &["--format", &given.url, "ls"],
+            &[&with("--format="), "ls"],
+            &["ls", "a", &given.url],
+            &["run", "x", "--wait", &given.url, "--", "true"],
+            &["run", "x", &with("-n"), "--", "true"],
+            &["run", "x", &given.url, "--", "true"],
+            &["completions", &given.url],
+            &["man", &given.url],
+            &["schema", &given.url],
+        ] {
+            let mut program = Command::new("timeout");
+            program.args(["60", env!("CARGO_BIN_EXE_leasehold")]).args(args);
+            program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            started.push((given.clone(), args, program.spawn().expect("it starts")));
+        }
+        for (given, args, program) in started.drain(..) {
+            let output = program.wait_with_output().expect("its end");
+            assert!(!output.status.success(), "{args:?}");
+            given.hides(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
+        }
     }
+}
+
+/// What the crates log that speak to the servers, too, at every level.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_of_a_login_that_succeeds_has_no_password() {
+    let given = Given { url: String::new(), pieces: vec!["QZXJAAQ".to_owned()] };
+    let (postgres, mysql, zookeeper) = tokio::task::block_in_place(|| {
+        let postgres = Postgres::start(PostgresOptions::new());
+        postgres.sql("CREATE USER ana PASSWORD 'QZXJAAQ'");
+        postgres.sql("CREATE DATABASE locks OWNER ana");
+        let rules = "host all postgres 127.0.0.1/32 trust\nhost all ana 127.0.0.1/32 scram-sha-256\n";
+        std::fs::write(postgres.sql("SHOW hba_file"), rules).expect("written rules");
+        postgres.sql("SELECT pg_reload_conf()");
+        let mysql = MariaDb::start(MariaDbOptions::new());
+        mysql.sql("CREATE USER ana@'%' IDENTIFIED BY 'QZXJAAQ'; GRANT ALL ON locks.* TO ana@'%'");
+        let zookeeper = ZooKeeper::start(ZooKeeperOptions::new().user("ana", "QZXJAAQ").only_users());
+        (postgres, mysql, zookeeper)
+    });
+    let log = Log::of_this_process();
+    for url in [
+        format!("postgres://ana:QZXJAAQ@{}/locks", postgres.address()),
+        format!("mysql://ana:QZXJAAQ@{}/locks", mysql.address()),
+        format!("zookeeper://ana:QZXJAAQ@{}?auth=sasl", zookeeper.address()),
+        format!("zookeeper://ana:QZXJAAQ@{}?auth=digest&acl=creator", zookeeper.address()),
+    ] {
+        let client = leasehold::connect(&url).await;
+        let client = match client {
+            Ok(client) => client,
+            // A server that wants SASL refuses a digest.
+            Err(error) if url.contains("digest") => {
+                given.hides(&printed(&error));
+                continue;
+            }
+            Err(error) => panic!("{url}: {error}"),
+        };
+        client.mutex("x").lock().await.expect("a lock").release().await.expect("a release");
+        given.hides(&format!("{client:?} {}", client.store_url()));
+        client.close().await.expect("an end");
+    }
+    let logged = log.text();
+    assert!(!logged.is_empty(), "something is logged");
+    given.hides(&logged);
 }
 
 /// The password of a server that is used, and not only of one that can't be reached.

@@ -55,9 +55,10 @@ pub(super) fn server(url: &mut StoreUrl) -> Result<Server> {
             let address = Address::Unix(PathBuf::from(path));
             finish_server(url, address, Login::default(), "")
         }
-        other => Err(bad(
-            format!("{other}: is not a scheme of one Redis server"),
-            "write redis://host:port, rediss://host:port or unix:/path",
+        // Without the scheme: in a list, what stands before a colon may be a part of a password.
+        _ => Err(bad(
+            "one of the URLs is not that of a Redis server",
+            "write redis://host:port, rediss://host:port or unix:/path, and a comma in a password as %2C",
         )),
     }
 }
@@ -68,8 +69,8 @@ pub(super) fn place(url: &mut StoreUrl) -> Result<Place> {
         "redis+sentinel" | "rediss+sentinel" => sentinel(url),
         "redis+cluster" | "rediss+cluster" => cluster(url),
         "redis" | "rediss" | "unix" | "redis+unix" => Ok(Place::One(server(url)?)),
-        other => Err(bad(
-            format!("{other}: is not a scheme of Redis"),
+        _ => Err(bad(
+            "the URL is not one of Redis",
             "it knows redis://, rediss://, unix:, redis+sentinel:// and redis+cluster://",
         )),
     }
@@ -85,7 +86,7 @@ fn sentinel(url: &mut StoreUrl) -> Result<Place> {
             "write redis+sentinel://host1,host2,host3/mymaster",
         ));
     }
-    let own_login = Login::default().with_params(url, "sentinel-")?;
+    let own_login = with_password(Login::default().with_params(url, "sentinel-")?)?;
     let server = finish_server(url, Address::tcp("", PORT), login, db)?;
     let sentinels = addresses
         .into_iter()
@@ -113,7 +114,7 @@ fn authority(url: &StoreUrl, default_port: u16) -> Result<(Login, Vec<Address>, 
 
 /// Reads what can be a parameter of any server: login, database, encryption.
 fn finish_server(url: &mut StoreUrl, address: Address, login: Login, db: &str) -> Result<Server> {
-    let login = login.with_params(url, "")?;
+    let login = with_password(login.with_params(url, "")?)?;
     let db = match (db, url.take("db")) {
         ("", None) => 0,
         ("", Some(db)) => db_number(&db)?,
@@ -122,6 +123,17 @@ fn finish_server(url: &mut StoreUrl, address: Address, login: Login, db: &str) -
     };
     let tls = tls(url)?;
     Ok(Server { address, login, db, tls })
+}
+
+/// A user alone is never let in; most often it is a password whose colon was forgotten.
+fn with_password(login: Login) -> Result<Login> {
+    if login.user.is_some() && login.password.is_none() {
+        return Err(bad(
+            "the URL has a user and no password",
+            "write redis://:PASSWORD@host for a password alone, redis://USER:PASSWORD@host or redis://USER@host?password-file=PATH",
+        ));
+    }
+    Ok(login)
 }
 
 fn db_number(text: &str) -> Result<u32> {
