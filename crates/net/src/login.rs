@@ -1,14 +1,21 @@
 //! A user and a password.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use leasehold_core::url::{Authority, StoreUrl};
 use leasehold_core::{Error, Kind, Result, Retry};
+use rustix::fs::OFlags;
 
 /// More than any password has: a path that leads to something else must not fill the memory.
 const LONGEST: u64 = 64 * 1024;
+
+/// How long a pipe may take until its first line is complete. Nothing else goes on meanwhile, so it is short.
+const PIPE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The parameters of a login.
 pub const PARAMS: &[&str] = &["user", "password", "password-file"];
@@ -63,10 +70,10 @@ impl Password {
         let found = std::path::absolute(path).and_then(|path| {
             if std::fs::metadata(&path)?.is_file() {
                 // The path is right and the rights are; what is in it is a matter of each connection.
-                std::fs::File::open(&path)?;
+                open(&path)?;
                 Ok(Password::File(path))
             } else {
-                Ok(Password::Given(first_line(&path)?))
+                Ok(Password::Given(first_line_of_pipe(&path)?))
             }
         });
         found.map_err(|e| {
@@ -76,9 +83,54 @@ impl Password {
     }
 }
 
+/// Opens a file without waiting: a FIFO that nobody writes to would keep this thread, which may be the one that keeps locks.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
 fn first_line(path: &Path) -> io::Result<Secret> {
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(LONGEST).read_to_string(&mut text)?;
+    let file = open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file any more"));
+    }
+    let mut text = Vec::new();
+    file.take(LONGEST).read_to_end(&mut text)?;
+    secret_in(text)
+}
+
+/// The first line of a pipe, a FIFO or a terminal, whose writer may need a moment.
+fn first_line_of_pipe(path: &Path) -> io::Result<Secret> {
+    let mut pipe = open(path)?;
+    // One that was not opened for writing yet looks as one whose writer is gone.
+    let may_come = pipe.metadata()?.file_type().is_fifo();
+    let end = Instant::now() + PIPE_LIMIT;
+    let (mut text, mut part) = (Vec::new(), [0; 1024]);
+    while !text.contains(&b'\n') && (text.len() as u64) < LONGEST {
+        match pipe.read(&mut part) {
+            Ok(0) if !may_come || !text.is_empty() => break,
+            Ok(len @ 1..) => {
+                text.extend(&part[..len]);
+                continue;
+            }
+            Ok(0) => {}
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(e) => return Err(e),
+        }
+        if Instant::now() >= end {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("no line came within {PIPE_LIMIT:?}"),
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    secret_in(text)
+}
+
+fn secret_in(text: Vec<u8>) -> io::Result<Secret> {
+    let text =
+        String::from_utf8(text).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text"))?;
     match text.lines().next() {
         None | Some("") => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "its first line is empty")),
         Some(line) => Ok(Secret::new(line)),
@@ -203,6 +255,52 @@ mod tests {
             assert_eq!(password.read().unwrap().reveal(), "secret");
         }
         assert!(!format!("{password:?}").contains("secret"));
+    }
+
+    fn fifo() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        (folder, path)
+    }
+
+    #[test]
+    fn a_fifo_without_a_writer_is_not_waited_for_for_ever() {
+        let (_folder, path) = fifo();
+        let query = format!("password-file={}", path.display());
+        let (done, waits) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(login(&query)));
+        let error = waits.recv_timeout(PIPE_LIMIT * 10).expect("it ends").unwrap_err();
+        assert_eq!((error.kind(), error.retry_advice()), (Kind::Invalid, Retry::Never));
+        assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+    }
+
+    #[test]
+    fn a_fifo_whose_writer_comes_a_little_later_is_read() {
+        let (_folder, path) = fifo();
+        let query = format!("password-file={}", path.display());
+        // It keeps the FIFO open behind its line, which is enough.
+        let writer = std::thread::spawn(move || {
+            let mut writer = std::fs::File::options().write(true).open(path).unwrap();
+            io::Write::write_all(&mut writer, b"sec").unwrap();
+            io::Write::write_all(&mut writer, b"ret\nmore").unwrap();
+            writer
+        });
+        assert_eq!(login(&query).unwrap().password.unwrap().read().unwrap().reveal(), "secret");
+        drop(writer.join());
+    }
+
+    #[test]
+    fn a_fifo_in_the_place_of_a_file_is_not_waited_for() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "one\n").unwrap();
+        let password = login(&format!("password-file={}", file.path().display())).unwrap().password.unwrap();
+        let (_folder, path) = fifo();
+        std::fs::rename(path, file.path()).unwrap();
+        let (done, waits) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(password.read()));
+        let error = waits.recv_timeout(PIPE_LIMIT * 10).expect("it ends").unwrap_err();
+        assert_eq!((error.kind(), error.retry_advice()), (Kind::Unavailable, Retry::Later));
     }
 
     #[test]

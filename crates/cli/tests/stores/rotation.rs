@@ -2,6 +2,7 @@
 //! little later, and is empty in between. The client comes back by itself.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use leasehold::{Client, Guard, Retry, connect_with};
@@ -217,4 +218,19 @@ async fn a_password_file_that_is_not_there_is_bad_input() {
         assert_eq!(error.kind(), leasehold::Kind::Invalid, "{error}");
         assert!(error.to_string().contains("/no/such/file"), "{error}");
     }
+}
+
+/// A FIFO that nobody writes to keeps no process past its patience.
+#[test]
+fn a_password_file_that_is_a_fifo_without_a_writer_is_not_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
+    let store = format!("redis://ana@127.0.0.1:1?password-file={}", fifo.display());
+    let program =
+        ["60", env!("CARGO_BIN_EXE_leasehold"), "--store", &store, "run", "x", "--wait", "1s", "--", "true"];
+    let output = Command::new("timeout").args(program).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{said}");
+    assert!(said.lines().count() == 1 && said.contains(&shown(&fifo)), "{said}");
 }
