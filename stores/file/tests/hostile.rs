@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use common::{Guest, Other, name, role, until};
 use leasehold_core::Want::Exclusive;
+use leasehold_core::doctor::Grade;
 use leasehold_core::store::{Leave, Store};
 use leasehold_core::url::StoreUrl;
 use leasehold_core::{Error, Kind, Result};
@@ -365,6 +366,47 @@ async fn a_sweep_removes_nothing_but_what_is_ours() {
         assert!(path.join(file).exists(), "{file}");
     }
     stage.secret_is_untouched();
+}
+
+/// Nothing keeps such a user from it, so the doctor tells.
+#[tokio::test]
+async fn the_doctor_names_every_folder_above_that_another_user_can_move() {
+    let Some(stage) = Stage::new() else { return };
+    let make = |path: &str, owner| {
+        std::fs::create_dir(stage.path(path)).unwrap();
+        chown(stage.path(path), Some(owner), Some(owner)).unwrap();
+    };
+    make("m", MALLORY);
+    make("m/b", 0);
+    make("own", 0);
+    symlink("m/b", stage.path("link")).unwrap();
+    symlink("../own", stage.path("m/back")).unwrap();
+    for (folder, named) in [
+        ("m/b/locks", Some("/m,")),
+        ("link/locks", Some("/m,")),
+        ("m/back/locks", Some("/m,")),
+        ("own/locks", None),
+    ] {
+        let found = open(&stage.path(folder)).unwrap().examine().await.unwrap();
+        let permissions = found.iter().find(|finding| finding.check == "permissions").unwrap();
+        match named {
+            Some(path) => {
+                assert_eq!(permissions.grade, Grade::Warning, "{folder}: {permissions:?}");
+                let words = [path, &MALLORY.to_string()];
+                assert!(
+                    words.iter().all(|word| permissions.what.contains(word)),
+                    "{folder}: {permissions:?}"
+                );
+            }
+            None => assert_eq!(permissions.grade, Grade::Good, "{folder}: {permissions:?}"),
+        }
+    }
+    // What it warns of.
+    let mut first = Other::start_as(0, 0, &format!("hold {}", stage.path("m/b/locks").display()));
+    first.says("held");
+    as_user(MALLORY, &stage.path("m"), "mv b b2");
+    make("m/b", 0);
+    assert!(Guest::at(&stage.path("m/b/locks")).await.try_once("x").await.is_some());
 }
 
 /// What is not ours stays, also when it stands in the place of the queues and the host has restarted.

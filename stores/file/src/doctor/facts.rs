@@ -1,12 +1,13 @@
 //! What can be seen of a folder. Whatever can't be read is left out, and the rules say so where it matters.
 
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::clock::wall_micros;
 use leasehold_core::queue::Queue;
 use leasehold_core::{Clock, Kind};
-use rustix::fs::{AtFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Stat};
 
 use crate::dir::Dir;
 use crate::folder::{Folder, Trust};
@@ -23,6 +24,9 @@ const NAMED: usize = 3;
 
 /// Something unfinished that is older than this was left behind.
 const UNFINISHED: Duration = Duration::from_secs(60);
+
+/// As many links as the kernel follows in one path.
+const MAX_LINKS: usize = 40;
 
 /// What was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,15 +58,24 @@ pub(super) struct Space {
 }
 
 /// Who may do what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Access {
     pub(super) me: u32,
     pub(super) owner: u32,
     pub(super) mode: u32,
-    /// Owner and mode of the folder that it is in.
-    pub(super) parent: Option<(u32, u32)>,
+    /// The folders above it and the links that lead to it, from the root on.
+    pub(super) above: Vec<Above>,
     /// Whether users can give other users' files a second name (`fs.protected_hardlinks` is off).
     pub(super) hard_links: bool,
+}
+
+/// Something on the way to the folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Above {
+    pub(super) path: PathBuf,
+    pub(super) owner: u32,
+    /// 0 for a link, which only its owner and those can change who can write to the folder that it is in.
+    pub(super) mode: u32,
 }
 
 /// In which boot of a host the folder was used.
@@ -132,14 +145,45 @@ fn space(folder: &Folder) -> Option<Space> {
 
 fn access(folder: &Folder) -> Option<Access> {
     let stat = rustix::fs::fstat(&folder.base).ok()?;
-    let parent = folder.path.parent().and_then(|parent| rustix::fs::stat(parent).ok());
     Some(Access {
         me: rustix::process::geteuid().as_raw(),
         owner: stat.st_uid,
         mode: stat.st_mode & 0o7777,
-        parent: parent.map(|parent| (parent.st_uid, parent.st_mode & 0o7777)),
+        above: above(&folder.path),
         hard_links: std::fs::read("/proc/sys/fs/protected_hardlinks").is_ok_and(|set| set.starts_with(b"0")),
     })
+}
+
+/// Every folder in which a name of this path is looked up, those included that links lead through, and the links. Who can change one
+/// of these decides which folder it is.
+fn above(path: &Path) -> Vec<Above> {
+    let (mut found, mut links) = (Vec::new(), 0);
+    let mut names: Vec<OsString> = path.iter().rev().map(OsStr::to_owned).collect();
+    let mut here = PathBuf::new();
+    while let Some(name) = names.pop() {
+        here.push(&name);
+        let Ok(stat) = rustix::fs::lstat(&here) else { break };
+        let link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+        let mode = if link { 0 } else { stat.st_mode & 0o7777 };
+        // The last is the folder itself.
+        if !names.is_empty() || link {
+            found.push(Above { path: here.clone(), owner: stat.st_uid, mode });
+        }
+        if link {
+            links += 1;
+            let Ok(to) = std::fs::read_link(&here) else { break };
+            if links > MAX_LINKS {
+                break;
+            }
+            here.pop();
+            names.extend(to.iter().rev().map(OsStr::to_owned));
+        } else if name == ".." {
+            // There are no links in it any more.
+            here.pop();
+            here.pop();
+        }
+    }
+    found
 }
 
 fn boot(folder: &Folder) -> Boot {
@@ -240,6 +284,29 @@ fn written_at(stat: &Stat) -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_that_leads_to_a_folder_is_above_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().canonicalize().unwrap();
+        let at = |path: &str| root.join(path);
+        std::fs::create_dir_all(at("a/b/locks")).unwrap();
+        std::fs::create_dir_all(at("c/d")).unwrap();
+        std::os::unix::fs::symlink("../c/d/../link", at("a/by")).unwrap();
+        std::os::unix::fs::symlink(at("a/b"), at("c/link")).unwrap();
+        let names = |path: PathBuf| {
+            let above = above(&path).into_iter().map(|above| above.path);
+            above.filter(|path| path.starts_with(&root)).collect::<Vec<_>>()
+        };
+        assert_eq!(names(at("a/b/locks")), [root.clone(), at("a"), at("a/b")]);
+        let by_links = names(at("a/by/locks"));
+        for path in ["a", "a/by", "c", "c/d", "c/link", "a/b"] {
+            assert!(by_links.contains(&at(path)), "{path}: {by_links:?}");
+        }
+        assert_eq!(above(Path::new("/x")).first().map(|above| above.path.clone()), Some(PathBuf::from("/")));
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        assert!(above(&at("loop/x")).len() < 100);
+    }
 
     #[test]
     fn the_offset_of_a_boot_clock_is_read_from_its_line() {

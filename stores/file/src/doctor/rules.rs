@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::doctor::{Finding, Grade, size, time};
 
-use super::facts::{Access, Boot, Facts, Locks, Remains, Space};
+use super::facts::{Above, Access, Boot, Facts, Locks, Remains, Space};
 use crate::default_folder;
 
 /// Less room than this, and nothing can be written soon. A lock takes two slots of some hundred bytes, rounded up to
@@ -24,9 +24,9 @@ const CLOCK_ERROR: Duration = Duration::from_secs(60);
 /// All findings.
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let mut found = vec![filesystem(facts.filesystem)];
-    found.extend(place(&facts.path, facts.default, facts.access.map_or(0, |access| access.me)));
+    found.extend(place(&facts.path, facts.default, facts.access.as_ref().map_or(0, |access| access.me)));
     found.extend(facts.space.map(space));
-    found.extend(facts.access.map(permissions));
+    found.extend(facts.access.as_ref().map(permissions));
     found.push(boot(&facts.boot));
     found.push(clock(facts.clock_offset, facts.wall, facts.locks.highest));
     found.push(locks(&facts.locks, facts.alive));
@@ -122,15 +122,26 @@ fn less(space: Space, limit: Space) -> bool {
     space.bytes < limit.bytes || few
 }
 
-fn permissions(access: Access) -> Finding {
+fn permissions(access: &Access) -> Finding {
     let why = "whoever can write to the folder can take every lock in it away, or forge one";
     let found = |grade, what: String| Finding::new(grade, "permissions", what, why);
     let mode = access.mode & 0o777;
-    let exposed = |(owner, mode): (u32, u32)| {
-        let others = mode & 0o022 != 0 && mode & 0o1000 == 0;
-        others || (owner != access.me && owner != 0)
+    // What another user can put something else in the place of.
+    let exposed = |above: &&Above| {
+        let others = above.mode & 0o022 != 0 && above.mode & 0o1000 == 0;
+        others || (above.owner != access.me && above.owner != 0)
     };
-    match access {
+    if let Some(Above { path, owner, mode }) = access.above.iter().find(exposed) {
+        let path = path.display();
+        let what = match mode {
+            0 => format!("{path} is a link of the user {owner} on the way to the folder"),
+            mode => format!("{path}, above the folder, belongs to the user {owner} and has mode {mode:03o}"),
+        };
+        let what = format!("others can put another folder in its place: {what}");
+        return Finding::new(Grade::Warning, "permissions", what, "a process that opens the other folder holds beside those in this one")
+            .fix("choose a folder with only folders above it that are yours or root's and that no one else can write to, or that are sticky, as /tmp is");
+    }
+    match *access {
         // One that is not sticky was refused when the store was opened.
         Access { mode: all, .. } if all & 0o002 != 0 => found(
             Grade::Warning,
@@ -142,11 +153,6 @@ fn permissions(access: Access) -> Finding {
             format!("shared with a group (mode {mode:03o}), where users can link each other's files into it"),
         )
         .fix("sysctl fs.protected_hardlinks=1"),
-        Access { parent: Some(parent), .. } if exposed(parent) => found(
-            Grade::Warning,
-            format!("others can move the folder away: the one above has mode {:03o}", parent.1),
-        )
-        .fix("choose a folder whose parent only you or root can write to, or that is sticky, as /tmp is"),
         Access { owner, me, .. } if owner != me => found(
             Grade::Note,
             format!("the folder belongs to the user {owner}, and this is the user {me} (mode {mode:03o})"),
@@ -278,23 +284,34 @@ mod tests {
 
     #[test]
     fn folders_that_others_can_write_to_are_told() {
-        let access =
-            |owner, mode, parent| permissions(Access { me: 7, owner, mode, parent, hard_links: false }).grade;
-        for (owner, mode, parent, grade) in [
-            (7, 0o700, Some((0, 0o755)), Grade::Good),
-            (7, 0o700, Some((7, 0o700)), Grade::Good),
-            (7, 0o700, Some((0, 0o1777)), Grade::Good),
-            (7, 0o700, None, Grade::Good),
-            (7, 0o700, Some((0, 0o777)), Grade::Warning),
-            (7, 0o700, Some((8, 0o755)), Grade::Warning),
-            (7, 0o777, Some((0, 0o755)), Grade::Warning),
-            (7, 0o770, Some((0, 0o755)), Grade::Note),
-            (0, 0o770, Some((0, 0o755)), Grade::Note),
+        let look = |owner, mode, above: &[(u32, u32)], hard_links| {
+            let above = above.iter().enumerate();
+            let above = above.map(|(n, &(owner, mode))| Above { path: format!("/{n}").into(), owner, mode });
+            permissions(&Access { me: 7, owner, mode, above: above.collect(), hard_links })
+        };
+        let fine = &[(0, 0o755)][..];
+        for (owner, mode, above, grade) in [
+            (7, 0o700, fine, Grade::Good),
+            (7, 0o700, &[(7, 0o700)], Grade::Good),
+            (7, 0o700, &[(0, 0o755), (0, 0o1777), (7, 0o755)], Grade::Good),
+            (7, 0o700, &[(0, 0o755), (0, 0), (7, 0)], Grade::Good),
+            (7, 0o700, &[], Grade::Good),
+            (7, 0o700, &[(0, 0o777)], Grade::Warning),
+            (7, 0o700, &[(8, 0o755)], Grade::Warning),
+            // Not only the one that it is in.
+            (7, 0o700, &[(0, 0o755), (8, 0o755), (0, 0o755)], Grade::Warning),
+            (7, 0o700, &[(0, 0o755), (0, 0o775), (7, 0o755)], Grade::Warning),
+            (7, 0o700, &[(0, 0o1777), (8, 0), (7, 0o755)], Grade::Warning),
+            (7, 0o777, fine, Grade::Warning),
+            (7, 0o770, fine, Grade::Note),
+            (0, 0o770, fine, Grade::Note),
         ] {
-            assert_eq!(access(owner, mode, parent), grade, "{owner} {mode:o} {parent:?}");
+            let found = look(owner, mode, above, false);
+            assert_eq!(found.grade, grade, "{owner} {mode:o} {above:?}: {found:?}");
         }
-        let shared =
-            |mode| permissions(Access { me: 7, owner: 7, mode, parent: None, hard_links: true }).grade;
+        let found = look(7, 0o700, &[(0, 0o755), (8, 0o750), (9, 0o755)], false);
+        assert!(found.what.contains("/1, above the folder, belongs to the user 8"), "{found:?}");
+        let shared = |mode| look(7, mode, fine, true).grade;
         assert_eq!((shared(0o700), shared(0o770)), (Grade::Good, Grade::Warning));
     }
 
