@@ -5,6 +5,7 @@
 #![cfg(feature = "file")]
 #![allow(clippy::print_stdout, missing_docs)]
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -208,6 +209,24 @@ async fn a_release_that_is_not_permitted_is_tried_until_it_is() {
     let e = released.unwrap_err();
     assert!(e.to_string().contains("locks/q/x") && e.advice_text().is_some(), "{e}");
     assert_eq!(held, 1);
+    until("it is given back", async || holders(&other).await == 0).await;
+}
+
+#[tokio::test]
+async fn a_release_from_a_damaged_file_is_tried_until_it_is_whole() {
+    let temp = tempfile::tempdir().unwrap();
+    let (me, other) = (client(temp.path()).await, client(temp.path()).await);
+    let file = temp.path().join("locks/q/x");
+    let guard = me.mutex("x").lock().await.unwrap();
+    let whole = std::fs::read(&file).unwrap();
+    // The same file, which both may have open.
+    let write = |content: &[u8]| {
+        std::fs::File::options().write(true).open(&file).unwrap().write_all_at(content, 0).unwrap();
+    };
+    write(&vec![0; whole.len()]);
+    let e = guard.release().await.unwrap_err();
+    assert!(e.to_string().contains("locks/q/x") && e.advice_text().is_some(), "{e}");
+    write(&whole);
     until("it is given back", async || holders(&other).await == 0).await;
 }
 
