@@ -149,8 +149,8 @@ fn without_passwords(mut text: String) -> String {
 }
 
 fn cause(e: &Error) -> String {
-    match std::error::Error::source(e) {
-        Some(source) => format!("{}: {source}", e.what()),
+    match e.cause_text() {
+        Some(cause) => format!("{}: {cause}", e.what()),
         None => e.what().to_owned(),
     }
 }

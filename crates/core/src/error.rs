@@ -161,6 +161,20 @@ impl Error {
         self.0.advice.as_deref()
     }
 
+    /// The cause in words, and what caused that, each once: some errors repeat their cause, and others leave it to the reader.
+    pub fn cause_text(&self) -> Option<String> {
+        let source = self.0.source.as_ref()?;
+        let (mut text, mut cause) = (source.to_string(), source.source());
+        while let Some(why) = cause {
+            let more = why.to_string();
+            if !text.contains(&more) {
+                text = format!("{text}: {more}");
+            }
+            cause = why.source();
+        }
+        Some(text)
+    }
+
     /// The store it happened at.
     pub fn store(&self) -> Option<&str> {
         self.0.store.as_deref()
@@ -174,7 +188,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, what, tried_for, advice, store, name, source, .. } = &*self.0;
+        let Inner { kind, what, tried_for, advice, store, name, .. } = &*self.0;
         write!(f, "{kind}: {what}")?;
         if let Some(time) = tried_for {
             write!(f, "; tried for {time:.1?}")?;
@@ -185,8 +199,8 @@ impl fmt::Display for Error {
             (None, Some(store)) => write!(f, " (at {store})")?,
             (None, None) => {}
         }
-        if let Some(source) = source {
-            write!(f, ": {source}")?;
+        if let Some(cause) = self.cause_text() {
+            write!(f, ": {cause}")?;
         }
         if let Some(advice) = advice {
             write!(f, ": {advice}")?;
@@ -212,5 +226,36 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_ref().map(|e| &**e as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Why(&'static str, Option<Box<Why>>);
+
+    impl fmt::Display for Why {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl StdError for Why {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            self.1.as_ref().map(|why| &**why as &(dyn StdError + 'static))
+        }
+    }
+
+    #[test]
+    fn every_cause_is_named_once() {
+        let why = |text, cause: Option<Why>| Why(text, cause.map(Box::new));
+        let error = |cause| Error::new(Kind::Unavailable, "no connection").because(cause).to_string();
+        let refused = || Some(why("refused", None));
+        assert_eq!(error(why("connecting", refused())), "unavailable: no connection: connecting: refused");
+        assert_eq!(error(why("it was refused", refused())), "unavailable: no connection: it was refused");
+        let deep = why("connecting", Some(why("by TCP", refused())));
+        assert_eq!(error(deep), "unavailable: no connection: connecting: by TCP: refused");
     }
 }

@@ -130,6 +130,26 @@ async fn http_and_silence_are_named() {
     .await;
 }
 
+/// Drivers leave that to the cause of their error, or to the cause of that.
+#[tokio::test]
+async fn an_address_where_nothing_listens_is_an_error_that_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let escaped = folder.path().display().to_string().replace('/', "%2F");
+    for (url, why) in [
+        ("redis://127.0.0.1:1".to_owned(), "refused"),
+        ("mysql://u@127.0.0.1:1/locks".to_owned(), "refused"),
+        ("postgres://u@127.0.0.1:1/locks".to_owned(), "refused"),
+        (format!("postgres://u@{escaped}/locks"), "No such file"),
+        (format!("unix:{}/socket", folder.path().display()), "No such file"),
+    ] {
+        let options = Client::builder().open_for(Duration::from_millis(1));
+        let error = connect_with(options, &url).await.expect_err(&url);
+        assert!(error.to_string().contains(why), "{url}: {error}");
+        // Once is enough.
+        assert_eq!(error.to_string().matches(why).count(), 1, "{url}: {error}");
+    }
+}
+
 /// Serves every connection in a thread of its own.
 fn listen(serve: fn(std::net::TcpStream)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
