@@ -55,6 +55,18 @@ async fn comes_back(url: &str, file: &PasswordFile, rotate: impl FnOnce() + Send
     Log::of_this_process();
     let (client, guard) = holder(url).await;
     assert!(client.store_url().contains("password-file="), "{}", client.store_url());
+    // Its claim is tried for as long as the rotation takes.
+    let options = Client::builder().retry_for(Duration::from_secs(60));
+    let second = connect_with(options, url).await.unwrap_or_else(|e| panic!("{url}: {e}"));
+    let waiting = tokio::spawn({
+        let mutex = second.mutex("held");
+        async move { mutex.lock().await }
+    });
+    eventually("a second client waits", async || {
+        let seen = client.inspect("held").await.map_err(|e| e.to_string())?;
+        if seen.waiters.is_empty() { Err(format!("{seen:?}")) } else { Ok(()) }
+    })
+    .await;
     tokio::task::block_in_place(rotate);
     let log = Log::of_this_process();
     let failing = async |words: &str| {
@@ -84,7 +96,13 @@ async fn comes_back(url: &str, file: &PasswordFile, rotate: impl FnOnce() + Send
     if keeps {
         assert!(guard.is_held(), "the lock is kept");
         guard.release().await.expect("a release");
+        // The one that waited through all of it comes next, and is woken soon.
+        let next = tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("it is woken");
+        next.expect("no panic").expect("a lock").release().await.expect("a release");
+    } else {
+        waiting.abort();
     }
+    second.close().await.expect("an end");
     client.close().await.expect("an end");
 }
 
