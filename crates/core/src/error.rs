@@ -161,7 +161,8 @@ impl Error {
         self.0.advice.as_deref()
     }
 
-    /// The cause in words, and what caused that, each once: some errors repeat their cause, and others leave it to the reader.
+    /// The cause in words, and what caused that, each once: some errors repeat their cause, and others leave it to
+    /// the reader.
     pub fn cause_text(&self) -> Option<String> {
         let source = self.0.source.as_ref()?;
         let (mut text, mut cause) = (source.to_string(), source.source());

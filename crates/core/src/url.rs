@@ -2,9 +2,9 @@
 //!
 //! # Passwords
 //!
-//! A URL may have a password in it, and a malformed one may have it anywhere. So no error shows a part of what was given,
-//! except a scheme that is known and the name of a parameter that is nearly a known one; what is printed of a URL is made anew from
-//! what was read, by the store ([`Store::url`](crate::store::Store::url)) or by [`redact`].
+//! A URL may have a password in it, and a malformed one may have it anywhere. So no error shows a part of what was
+//! given, except a scheme that is known and the name of a parameter that is nearly a known one; what is printed of a
+//! URL is made anew from what was read, by the store ([`Store::url`](crate::store::Store::url)) or by [`redact`].
 
 use std::fmt;
 use std::time::Duration;
@@ -91,8 +91,8 @@ impl StoreUrl {
         Some(self.params.remove(at).1)
     }
 
-    /// Refuses what is left over: a mistyped parameter must not be ignored in silence. Its name is shown if it is nearly one that is
-    /// known: any other may be a part of a password.
+    /// Refuses what is left over: a mistyped parameter must not be ignored in silence. Its name is shown if it is
+    /// nearly one that is known: any other may be a part of a password.
     pub fn finish(self, known: &[&str]) -> Result<()> {
         let Some((key, _)) = self.params.first() else { return Ok(()) };
         let advice = if known.is_empty() {
@@ -251,9 +251,9 @@ fn is_nearly(given: &str, known: &str) -> bool {
     row[known.len()] <= most
 }
 
-/// The URL as it may be printed: a password becomes `***`, and so do all parameters, and a user without a password: it may be one.
-/// Where it is not certain what is a password, all that follows the scheme does, and for a scheme that is not one of
-/// [`SCHEMES`] everything.
+/// The URL as it may be printed: a password becomes `***`, and so do all parameters, and a user without a password:
+/// it may be one. Where it is not certain what is a password, all that follows the scheme does, and for a scheme that
+/// is not one of [`SCHEMES`] everything.
 ///
 /// ```
 /// use leasehold_core::url::redact;

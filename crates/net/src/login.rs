@@ -83,7 +83,8 @@ impl Password {
     }
 }
 
-/// Opens a file without waiting: a FIFO that nobody writes to would keep this thread, which may be the one that keeps locks.
+/// Opens a file without waiting: a FIFO that nobody writes to would keep this thread, which may be the one that keeps
+/// locks.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)
@@ -176,8 +177,8 @@ impl Login {
         }
     }
 
-    /// What stands before the host in the URL as it may be printed, with the `@`. A user without a password is not shown, nor
-    /// one with a colon: it may be a password that was written in the wrong way.
+    /// What stands before the host in the URL as it may be printed, with the `@`. A user without a password is not
+    /// shown, nor one with a colon: it may be a password that was written in the wrong way.
     pub fn shown(&self, escape: impl Fn(&str) -> String) -> String {
         let user = match self.user.as_deref().unwrap_or("") {
             user if user.contains(':') => "***".to_owned(),

@@ -98,8 +98,8 @@ fn host(machine: &str) -> String {
     format!("host-{:016x}", stable_hash(format!("leasehold host {machine}").as_bytes()) as u64)
 }
 
-/// The id in what was read of [`MACHINE_ID`]. Without one there is no folder: a process that can't read it must not get another
-/// folder than those that can.
+/// The id in what was read of [`MACHINE_ID`]. Without one there is no folder: a process that can't read it must not
+/// get another folder than those that can.
 fn machine_id(read: io::Result<String>) -> Result<String> {
     let id = read.and_then(|text| match text.trim() {
         id if id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()) => Ok(id.to_owned()),

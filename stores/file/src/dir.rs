@@ -1,9 +1,9 @@
 //! An open directory of the folder, and the one way to open what is in it.
 //!
-//! Every file is opened relative to a directory handle, by a name without a slash. No link is followed, nothing is opened
-//! that is not of the expected kind, and nothing blocks. Permissions are set on what this process has just created, and on
-//! nothing else. Where others can write, that is done in a staging directory of our own, before it gets its name: what was
-//! created can't be told from what was put in its place by its name.
+//! Every file is opened relative to a directory handle, by a name without a slash. No link is followed, nothing is
+//! opened that is not of the expected kind, and nothing blocks. Permissions are set on what this process has just
+//! created, and on nothing else. Where others can write, that is done in a staging directory of our own, before it
+//! gets its name: what was created can't be told from what was put in its place by its name.
 //!
 //! In a directory that others can write to, a name can lead to anything at any moment. There the file is first opened
 //! without touching it (`O_PATH`), its kind is checked, and then that very file is opened through `/proc/self/fd`: a device
@@ -116,12 +116,12 @@ impl Dir {
         }
     }
 
-    /// Creates something in a new directory that only this user can write to, where it has the same temporary name, and moves it
-    /// here.
+    /// Creates something in a new directory that only this user can write to, where it has the same temporary name,
+    /// and moves it here.
     ///
-    /// Where others can write, they can put something else of ours in the place of what was just created by its name, and its
-    /// permissions would be set. If they do so with the staging directory, then `create` works in another directory of ours that
-    /// they can't write to, and moves what it has made out of it.
+    /// Where others can write, they can put something else of ours in the place of what was just created by its name,
+    /// and its permissions would be set. If they do so with the staging directory, then `create` works in another
+    /// directory of ours that they can't write to, and moves what it has made out of it.
     fn create_staged<T>(
         &self,
         temporary: &str,
@@ -178,7 +178,8 @@ impl Dir {
         Ok(fd)
     }
 
-    /// Creates a FIFO, opens it at both of its ends, and only then gives it its name. `temporary` is a name that nothing else has.
+    /// Creates a FIFO, opens it at both of its ends, and only then gives it its name. `temporary` is a name that
+    /// nothing else has.
     pub(crate) fn create_fifo(&self, name: &str, temporary: &str) -> io::Result<OwnedFd> {
         let mode = self.sharing.file_mode();
         if self.sharing.is_shared() {

@@ -199,8 +199,8 @@ fn base_trouble(trust: Trust, me: &Me, base: &Stat) -> Option<(String, &'static 
     }
 }
 
-/// Why a directory in the folder must not be used. In a shared folder only one with just the permissions that this store gives it:
-/// who can write there can put any directory in its place, also one that they can't open.
+/// Why a directory in the folder must not be used. In a shared folder only one with just the permissions that this
+/// store gives it: who can write there can put any directory in its place, also one that they can't open.
 fn part_trouble(me: &Me, base: &Stat, part: &Stat) -> Option<String> {
     let (owner, mode) = (part.st_uid, part.st_mode & 0o1777);
     let sharing = Sharing::of(base);

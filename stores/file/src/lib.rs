@@ -17,12 +17,13 @@
 //! | system users (1 to 999), systemd's dynamic users, `nobody` | `/dev/shm/leasehold-UID`; empty after a restart of the host |
 //! | all others | `~/.local/state/leasehold/host-…`, with the home of the user database |
 //!
-//! If it can't be used (no home, a home on a network filesystem, a home that is hidden from a service, an `/etc/machine-id` that
-//! is missing or can't be read), that is an error, and never another folder. Processes of one user still have different folders if
-//! they see different filesystems: containers, services with a `/dev/shm` or `/var/lib` of their own, what sees the home with
-//! another `/etc/machine-id`, and whatever runs while a home that is mounted at login is not. [`default_folder`] tells where it is.
-//! The folder of a system user is deleted when the last service of that user with `RemoveIPC=yes` stops (`DynamicUser=` implies it),
-//! also while other processes of that user hold locks there.
+//! If it can't be used (no home, a home on a network filesystem, a home that is hidden from a service, an
+//! `/etc/machine-id` that is missing or can't be read), that is an error, and never another folder. Processes of one
+//! user still have different folders if they see different filesystems: containers, services with a `/dev/shm` or
+//! `/var/lib` of their own, what sees the home with another `/etc/machine-id`, and whatever runs while a home that is
+//! mounted at login is not. [`default_folder`] tells where it is. The folder of a system user is deleted when the
+//! last service of that user with `RemoveIPC=yes` stops (`DynamicUser=` implies it), also while other processes of
+//! that user hold locks there.
 //!
 //! # Who may use a folder
 //!
@@ -30,11 +31,11 @@
 //! - for a group: `install -d -m 2770 -g GROUP /srv/locks`;
 //! - for every user: `install -d -m 1777 /srv/locks`, by root.
 //!
-//! Its owner has to use it once before the others (`leasehold --store file:/srv/locks ls`). Whoever can write to a folder can take
-//! every lock in it away, or forge one; but nothing outside of the folder can be reached through it. What is in it is opened
-//! through directory handles and no link is followed, the folder itself must not be one (folders above it may), permissions are
-//! set only on what was just created where only we can write, and a sweep removes only FIFOs and regular files that this store made, by
-//! their names and contents.
+//! Its owner has to use it once before the others (`leasehold --store file:/srv/locks ls`). Whoever can write to a
+//! folder can take every lock in it away, or forge one; but nothing outside of the folder can be reached through it.
+//! What is in it is opened through directory handles and no link is followed, the folder itself must not be one
+//! (folders above it may), permissions are set only on what was just created where only we can write, and a sweep
+//! removes only FIFOs and regular files that this store made, by their names and contents.
 //!
 //! A folder that another user could have prepared is refused: one that belongs to another user and is not shared with a group
 //! that we are in, and one that every user can write to without the sticky bit.

@@ -231,8 +231,8 @@ impl FileSession {
         let Leave { name, id, used } = leave;
         let event = move |queue: &mut Queue, now, out: &mut _| Ok(queue.leave(id, used, POLICY, now, out));
         let done = self.run(&name, Plan::default(), event).await.map_err(|e| match e.kind() {
-            // Permissions that were taken away, say, or a file that was damaged: the entry is there for as long as this process lives,
-            // and what is wrong may be put right.
+            // Permissions that were taken away, say, or a file that was damaged: the entry is there for as long as
+            // this process lives, and what is wrong may be put right.
             Kind::Invalid | Kind::Store => e.retry(Retry::SameId),
             _ => e,
         })?;

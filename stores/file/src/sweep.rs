@@ -159,8 +159,8 @@ fn nobody_lives(folder: &Folder) -> bool {
     files.iter().all(|file| file.starts_with('.') || matches!(pulse(&folder.sessions, file), Pulse::Dead))
 }
 
-/// Removes a queue file that the end of the host has damaged, and nothing else: neither a file that is no queue's by its name,
-/// nor one with a content that this store never writes.
+/// Removes a queue file that the end of the host has damaged, and nothing else: neither a file that is no queue's by
+/// its name, nor one with a content that this store never writes.
 fn remove_if_damaged(folder: &Folder, file: &str) {
     let damaged = match name_in(folder, file) {
         Some(name) => match QueueFile::open(folder, &name, false) {

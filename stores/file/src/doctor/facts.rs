@@ -154,8 +154,8 @@ fn access(folder: &Folder) -> Option<Access> {
     })
 }
 
-/// Every folder in which a name of this path is looked up, those included that links lead through, and the links. Who can change one
-/// of these decides which folder it is.
+/// Every folder in which a name of this path is looked up, those included that links lead through, and the links. Who
+/// can change one of these decides which folder it is.
 fn above(path: &Path) -> Vec<Above> {
     let (mut found, mut links) = (Vec::new(), 0);
     let mut names: Vec<OsString> = path.iter().rev().map(OsStr::to_owned).collect();
