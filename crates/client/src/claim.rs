@@ -108,7 +108,8 @@ macro_rules! claim_options {
         /// For whom the claim is made. The same owner asking for what it holds gets an error instead of a deadlock, or,
         /// if the claim is [reentrant](Self::reentrant), the same lock once more.
         ///
-        /// An owner is known from its first grant on: two first claims of one owner at the same moment (in `join!`) wait for each other.
+        /// An owner is known from its first grant on: two first claims of one owner at the same moment (in `join!`) wait for
+        /// each other.
         pub fn owner(mut self, owner: leasehold_core::Owner) -> Self {
             self.claim.owner = Some(owner);
             self

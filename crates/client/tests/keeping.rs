@@ -309,7 +309,8 @@ async fn the_goodbye_does_not_wait_for_a_claim_that_is_not_polled() {
     assert!(other.inspect("n").await.unwrap().holders.is_empty());
 }
 
-/// A notification may be quicker than the answer. What the store keeps for the request must not stay with a future that stands still.
+/// A notification may be quicker than the answer. What the store keeps for the request must not stay with a future that
+/// stands still.
 #[tokio::test]
 async fn the_request_of_a_claim_that_is_not_polled_goes_on_when_a_notification_ends_its_wait() {
     for revoked in [false, true] {

@@ -393,8 +393,8 @@ impl<B: Backend> Desk<B> {
             return Ok(());
         }
         let me = self.me.id;
-        // What is on its way would come after the goodbye. Nobody may poll it any more; what the session holds is given back then all
-        // the same.
+        // What is on its way would come after the goodbye. If its future is not polled any more, what the session holds is
+        // given back all the same.
         let _ = tokio::time::timeout(self.timeout, self.outbox.settled()).await;
         let names = self.wake.names();
         let leaving = names.iter().map(|name| {

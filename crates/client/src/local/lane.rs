@@ -47,10 +47,10 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Ends a wait. All waits that their own task does not end do so here: that task may never be polled again, and the request that
-    /// it polls must reach its end all the same.
+    /// Ends a wait. Every wait that its own task does not end ends here: that task may never be polled again, and the
+    /// request that it polls must reach its end all the same.
     fn finish(&mut self, waiter: &Waiter, outcome: Outcome) {
-        // In this order: a task that polls its request at this moment sees the end next, and lets the request go on itself.
+        // In this order: a task that polls its request at this moment sees the end next, and lets the request go on.
         self.wakers.add(waiter.finish(outcome));
         self.request_goes_on(waiter);
     }
@@ -394,7 +394,7 @@ impl Lane {
             }
             Stage::Held(held) if held.hold.id == id => {
                 let news = held.hold.lose(why);
-                // One that was asked for twice may be there again: made by the second request, after the first was taken away.
+                // One that was asked for twice may be there again: the second request made it, after it was taken away.
                 if !held.at_once {
                     scene.actions.push(Action::Disown(scene.key.name.clone(), id));
                 }
@@ -695,7 +695,7 @@ impl Lane {
             return;
         }
         let Some(next) = self.waiting.front() else { return };
-        // It may poll a request for an entry that is gone. Only the first can: the task that asks waits at the head of the lane.
+        // It may poll a request for an entry that is gone. Only the first can: the task that asks waits at the head.
         scene.request_goes_on(next);
         let want = next.want;
         let tries = self.waiting.iter().all(|w| w.tries);

@@ -167,8 +167,8 @@ impl Tally {
         }
     }
 
-    /// Says how much was driven, and panics if anything was wrong, or if there were fewer operations or cells than this: a matrix that
-    /// is empty by mistake shows nothing.
+    /// Says how much was driven, and panics if anything was wrong, or if there were fewer operations or cells than this: a
+    /// matrix that is empty by mistake shows nothing.
     #[allow(clippy::print_stdout)] // Seen with --nocapture.
     pub fn report(&self, what: &str, operations: usize, cells: usize) {
         println!("{what}: {self}");

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold_client::{Backoff, Client, Mutex, Order, Owner, OwnerScope, Part, RwLock, Semaphore};
+use leasehold_client::{Backoff, Client, Multi, Mutex, Order, Owner, OwnerScope, Part, RwLock, Semaphore};
 use leasehold_core::{Result, Want};
 use tokio::time::sleep;
 
@@ -170,11 +170,14 @@ pub fn all() -> Vec<Operation> {
     for order in [Order::Queue, Order::Barge, spin] {
         rows.extend(mutex(order.as_str(), move |lock| lock.order(order)).map(Operation::brief));
         rows.extend(semaphore(order.as_str(), move |lock| lock.order(order)).map(Operation::brief));
-        rows.extend(multi(order).map(Operation::brief));
+        rows.extend(multi(order.as_str(), move |lock| lock.order(order)).map(Operation::brief));
+        rows.extend(striped(order).map(Operation::brief));
+        rows.extend(leader(order).map(Operation::brief));
     }
+    rows.extend(semaphore("fixed lease", |lock| lock.lease(LONG)).map(Operation::brief));
+    rows.extend(multi("fixed lease", |lock| lock.lease(LONG)).map(Operation::brief));
     rows.extend(mutex("fixed lease", |lock| lock.lease(LONG)).map(Operation::brief));
-    rows.extend(striped().map(Operation::brief));
-    rows.extend(leader().map(Operation::brief));
+    rows.extend(leadership().map(Operation::brief));
     rows.extend(reentrance());
     rows.extend(downgrade());
     rows.extend(release());
@@ -265,6 +268,10 @@ fn semaphore(
             Ok(lock(cell).acquire_within(1, LONG).await?.map(permit).unwrap_or_default())
         })
         .shared(),
+        row("Semaphore::acquire_within", &format!("{case}, 0 s"), Shape::Try, move |cell| async move {
+            Ok(lock(cell).acquire_within(1, Duration::ZERO).await?.map(permit).unwrap_or_default())
+        })
+        .shared(),
     ]
     .into_iter()
 }
@@ -274,10 +281,16 @@ fn both(cell: &Cell) -> [Part; 2] {
     [Part::mutex(&cell.name), Part::mutex(cell.second())]
 }
 
-fn multi(order: Order) -> impl Iterator<Item = Operation> {
-    let case = order.as_str();
-    let lock = move |cell: Cell| cell.actor.multi(both(&cell)).order(order);
-    let reading = move |cell: Cell| cell.actor.multi([Part::read(&cell.name), Part::read(cell.second())]);
+fn multi(
+    case: &str,
+    options: impl Fn(Multi) -> Multi + Send + Sync + Copy + 'static,
+) -> impl Iterator<Item = Operation> {
+    let lock = move |cell: Cell| options(cell.actor.multi(both(&cell)));
+    let reading =
+        move |cell: Cell| options(cell.actor.multi([Part::read(&cell.name), Part::read(cell.second())]));
+    let permits = move |cell: Cell| {
+        options(cell.actor.multi([Part::mutex(&cell.name), Part::permits(cell.second(), 1, PERMITS)]))
+    };
     let hold = |guard| vec![Hold::Multi(guard)];
     [
         row("Multi::lock", case, Shape::Claim, move |cell| async move { lock(cell).lock().await.map(hold) }),
@@ -285,7 +298,11 @@ fn multi(order: Order) -> impl Iterator<Item = Operation> {
             Ok(lock(cell).try_lock().await?.map(hold).unwrap_or_default())
         }),
         row("Multi::try_lock", &format!("{case}, reading"), Shape::Try, move |cell| async move {
-            Ok(reading(cell).order(order).try_lock().await?.map(hold).unwrap_or_default())
+            Ok(reading(cell).try_lock().await?.map(hold).unwrap_or_default())
+        })
+        .shared(),
+        row("Multi::lock", &format!("{case}, with permits"), Shape::Claim, move |cell| async move {
+            permits(cell).lock().await.map(hold)
         })
         .shared(),
         row("Multi::lock_within", case, Shape::Claim, move |cell| async move {
@@ -295,46 +312,53 @@ fn multi(order: Order) -> impl Iterator<Item = Operation> {
     .into_iter()
 }
 
-fn striped() -> impl Iterator<Item = Operation> {
+fn striped(order: Order) -> impl Iterator<Item = Operation> {
+    let case = order.as_str();
     // The lock of the cell is its only stripe.
-    let lock = |cell: Cell| cell.actor.striped(&cell.base, 1);
+    let lock = move |cell: Cell| cell.actor.striped(&cell.base, 1).order(order);
     let hold = |guard| vec![Hold::Multi(guard)];
     [
-        row(
-            "Striped::lock",
-            "",
-            Shape::Claim,
-            move |cell| async move { lock(cell).lock("key").await.map(alone) },
-        ),
-        row("Striped::try_lock", "", Shape::Try, move |cell| async move {
+        row("Striped::lock", case, Shape::Claim, move |cell| async move {
+            lock(cell).lock("key").await.map(alone)
+        }),
+        row("Striped::try_lock", case, Shape::Try, move |cell| async move {
             Ok(lock(cell).try_lock("key").await?.map(alone).unwrap_or_default())
         }),
-        row("Striped::lock_within", "", Shape::Claim, move |cell| async move {
+        row("Striped::lock_within", case, Shape::Claim, move |cell| async move {
             Ok(lock(cell).lock_within("key", LONG).await?.map(alone).unwrap_or_default())
         }),
-        row("Striped::lock_all", "", Shape::Claim, move |cell| async move {
+        row("Striped::lock_all", case, Shape::Claim, move |cell| async move {
             lock(cell).lock_all().await.map(hold)
         }),
-        row("Striped::lock_all_within", "", Shape::Claim, move |cell| async move {
+        row("Striped::lock_all_within", case, Shape::Claim, move |cell| async move {
             Ok(lock(cell).lock_all_within(LONG).await?.map(hold).unwrap_or_default())
         }),
     ]
     .into_iter()
 }
 
-fn leader() -> impl Iterator<Item = Operation> {
-    let election = |cell: Cell| cell.actor.leader(&cell.name);
+fn leader(order: Order) -> impl Iterator<Item = Operation> {
+    let case = order.as_str();
+    let election = move |cell: Cell| cell.actor.leader(&cell.name).order(order);
     let hold = |leadership| vec![Hold::Leadership(leadership)];
     [
-        row("Leader::campaign", "", Shape::Claim, move |cell| async move {
+        row("Leader::campaign", case, Shape::Claim, move |cell| async move {
             election(cell).campaign().await.map(hold)
         }),
-        row("Leader::try_campaign", "", Shape::Try, move |cell| async move {
+        row("Leader::try_campaign", case, Shape::Try, move |cell| async move {
             Ok(election(cell).try_campaign().await?.map(hold).unwrap_or_default())
         }),
-        row("Leader::campaign_within", "", Shape::Claim, move |cell| async move {
+        row("Leader::campaign_within", case, Shape::Claim, move |cell| async move {
             Ok(election(cell).campaign_within(LONG).await?.map(hold).unwrap_or_default())
         }),
+    ]
+    .into_iter()
+}
+
+/// What else an election offers.
+fn leadership() -> impl Iterator<Item = Operation> {
+    let election = |cell: Cell| cell.actor.leader(&cell.name);
+    [
         row("Leader::current", "", Shape::Look, move |cell| async move {
             election(cell).current().await.map(|_| Vec::new())
         }),
@@ -398,6 +422,49 @@ fn reentrance() -> impl Iterator<Item = Operation> {
             },
         )
         .shared(),
+        after(
+            "Mutex::try_lock",
+            "re-entry",
+            Shape::Holder,
+            move |cell| async move {
+                let lock = mutex(&cell, &Owner::new());
+                Ok((lock.lock().await?, lock))
+            },
+            |(outer, lock)| async move {
+                let inner = lock.try_lock().await?;
+                drop(outer);
+                Ok(inner.map(alone).unwrap_or_default())
+            },
+        ),
+        after(
+            "Multi::lock",
+            "re-entry",
+            Shape::Holder,
+            move |cell| async move {
+                let owner = Owner::new();
+                let lock = cell.actor.multi(both(&cell)).owner(owner.clone()).reentrant();
+                Ok((mutex(&cell, &owner).lock().await?, lock))
+            },
+            |(outer, lock)| async move {
+                let inner = lock.lock().await?;
+                drop(outer);
+                Ok(vec![Hold::Multi(inner)])
+            },
+        ),
+        after(
+            "Leader::campaign",
+            "re-entry",
+            Shape::Holder,
+            move |cell| async move {
+                let lock = cell.actor.leader(&cell.name).owner(Owner::new()).reentrant();
+                Ok((lock.campaign().await?, lock))
+            },
+            |(outer, lock)| async move {
+                let inner = lock.campaign().await?;
+                drop(outer);
+                Ok(vec![Hold::Leadership(inner)])
+            },
+        ),
         row("OwnerScope::scope", "two claims inside", Shape::Claim, move |cell| async move {
             let lock = cell.actor.mutex(&cell.name).reentrant();
             let claims = async move {

@@ -33,8 +33,8 @@ pub enum Situations {
     All,
     /// In some that differ most.
     Some,
-    /// In one, where most goes on. A claim also where nobody holds, and a try where the same client does: there it gets in while it
-    /// is cut.
+    /// In one, where most goes on. A claim also where nobody holds, and a try where the same client does: there it gets in
+    /// while it is cut.
     Few,
     /// In one, where most goes on.
     One,
