@@ -43,6 +43,7 @@ pub(crate) const FOR_TESTS: &[Program] = &[
         package: "util-linux",
         used_for: "servers that die with the test that started them",
     },
+    Program { name: "ip", package: "iproute2", used_for: "tests that cut the links between servers" },
     Program { name: "script", package: "bsdutils", used_for: "tests of the command on a terminal" },
     Program { name: "less", package: "less", used_for: "tests of the command in a pipeline" },
     Program { name: "pgrep", package: "procps", used_for: "tests that look for processes by name" },

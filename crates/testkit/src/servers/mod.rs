@@ -26,6 +26,7 @@
 //! - [`cluster`]: masters that share the slots; [`migration`] moves one of them.
 //! - [`postgres`]: a single PostgreSQL server; [`pgbouncer`] stands before one. [`mariadb`]: a single MariaDB server.
 //! - [`zookeeper`]: a single ZooKeeper server, and an ensemble.
+//! - [`network`]: a network of the test's own, with a remote host that can lose a link.
 //! - [`until`]: waiting for conditions.
 
 pub mod certificates;
@@ -34,6 +35,7 @@ mod folder;
 pub mod independent;
 pub mod mariadb;
 pub mod migration;
+pub mod network;
 pub mod pgbouncer;
 mod poll;
 mod port;

@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
+use super::network::{Link, RemoteHost};
 use super::poll::{try_until, until};
 use super::port::Port;
 use super::{folder, spawn};
@@ -44,6 +45,8 @@ pub struct Process {
     program: Program,
     path: PathBuf,
     port: Port,
+    /// Where it runs, if not here.
+    host: Option<Arc<RemoteHost>>,
     folder: TempDir,
     child: Mutex<Option<Child>>,
     paused: AtomicBool,
@@ -52,12 +55,18 @@ pub struct Process {
 impl Process {
     /// Starts a server and waits until it is ready.
     pub fn start(program: Program) -> Process {
+        Self::start_on(None, program)
+    }
+
+    /// The same on a remote host, if one is given. Its folder is here.
+    pub(crate) fn start_on(host: Option<Arc<RemoteHost>>, program: Program) -> Process {
         let path = spawn::find(program.name, program.package);
         let folder = folder::fresh(program.name);
         let process = Process {
             program,
             path,
             port: Port::reserve(),
+            host,
             folder,
             child: Mutex::new(None),
             paused: AtomicBool::new(false),
@@ -74,7 +83,11 @@ impl Process {
 
     /// The address it answers on.
     pub fn address(&self) -> SocketAddr {
-        self.port.address()
+        match self.host {
+            // A port that is free here: there, nobody else has any.
+            Some(_) => SocketAddr::new(Link::Clients.remote(), self.port()),
+            None => self.port.address(),
+        }
     }
 
     /// The process id of the running server.
@@ -182,10 +195,16 @@ impl Process {
     }
 
     fn launch(&self) {
-        let args: Vec<OsString> = self.program.args.iter().map(|arg| self.filled(arg).into()).collect();
+        let mut path = self.path.clone();
+        let mut args: Vec<OsString> = self.program.args.iter().map(|arg| self.filled(arg).into()).collect();
+        if let Some(host) = &self.host {
+            let (enter, before) = host.enter();
+            let path = std::mem::replace(&mut path, enter);
+            args.splice(..0, before.map(OsString::from).into_iter().chain([path.into()]));
+        }
         let log = File::options().create(true).append(true).open(self.folder().join("log")).expect("a log");
         let errors = log.try_clone().expect("the log once more");
-        let started = spawn::spawn(&self.path, &args, |command| {
+        let started = spawn::spawn(&path, &args, |command| {
             command.current_dir(self.data()).stdin(Stdio::null()).stdout(log).stderr(errors);
         });
         let child = started.unwrap_or_else(|e| panic!("{} can't be started: {e}", self.program.name));

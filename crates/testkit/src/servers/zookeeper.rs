@@ -19,12 +19,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::ensemble::Ensemble;
 pub use self::jute::Jute;
 
 use super::certificates::Certificates;
+use super::network::{Link, RemoteHost};
 use super::poll::until;
 use super::port::Port;
 use super::process::{Process, Program};
@@ -89,6 +91,8 @@ pub struct ZooKeeperOptions {
     tls: Option<bool>,
     /// A member of an ensemble: its number, and the lines that name all members.
     member: Option<(usize, Vec<String>)>,
+    /// Where it runs, if not here.
+    host: Option<Arc<RemoteHost>>,
 }
 
 impl ZooKeeperOptions {
@@ -162,6 +166,9 @@ impl ZooKeeperOptions {
         }
         if let Some((_, members)) = &self.member {
             members.iter().for_each(|line| add(line.clone()));
+        }
+        if self.host.is_some() {
+            add(format!("clientPortAddress={}", Link::Clients.remote()));
         }
         self.lines.iter().for_each(|line| add(line.clone()));
         config
@@ -237,7 +244,7 @@ impl ZooKeeper {
         assert!(installed, "ZooKeeper is not installed. Please run: apt-get install libzookeeper-java");
         let tls = options.tls.map(|_| Tls { port: Port::reserve(), certificates: Certificates::make() });
         let alone = options.member.is_none();
-        let process = Process::start(Program {
+        let program = Program {
             name: "java",
             package: "default-jre-headless",
             args: options.arguments(),
@@ -246,8 +253,8 @@ impl ZooKeeper {
                 Ok(said) if !alone || words::mode(&said).is_some() => Ok(()),
                 other => Err(format!("it answers `srvr` with {other:?}")),
             }),
-        });
-        ZooKeeper { process, tls }
+        };
+        ZooKeeper { process: Process::start_on(options.host, program), tls }
     }
 
     /// `zookeeper://127.0.0.1:PORT`

@@ -1,8 +1,11 @@
 //! Three ZooKeeper servers that vote. Two are enough to serve.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Index;
+use std::sync::Arc;
 use std::thread;
 
+use super::super::network::{Link, RemoteHost};
 use super::super::poll::{try_until, until};
 use super::super::port::Port;
 use super::{ZooKeeper, ZooKeeperOptions};
@@ -34,14 +37,32 @@ impl Ensemble {
 
     /// The same with options for each of them.
     pub fn start_with(options: ZooKeeperOptions) -> Ensemble {
+        Self::start_on(options, None)
+    }
+
+    /// The same with the first member on a remote host. Of members who know the same, the one with the highest number
+    /// becomes the leader, so the first one is a follower at the start.
+    pub fn start_with_remote(options: ZooKeeperOptions, host: Arc<RemoteHost>) -> Ensemble {
+        Self::start_on(options, Some(host))
+    }
+
+    fn start_on(options: ZooKeeperOptions, remote: Option<Arc<RemoteHost>>) -> Ensemble {
+        let host = |number| remote.clone().filter(|_| number == 1);
+        // Where the others reach it.
+        let address = |number| match (&remote, host(number)) {
+            (None, _) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            (_, None) => Link::Peers.local(),
+            (_, Some(_)) => Link::Peers.remote(),
+        };
         let ports: Vec<[Port; 2]> = (0..MEMBERS).map(|_| [Port::reserve(), Port::reserve()]).collect();
         let mut lines: Vec<String> = LIMITS.map(str::to_owned).into();
         lines.extend(ports.iter().zip(1..).map(|([sync, vote], number)| {
-            format!("server.{number}=127.0.0.1:{}:{}", sync.number(), vote.number())
+            format!("server.{number}={}:{}:{}", address(number), sync.number(), vote.number())
         }));
         let start = |number| {
             let mut options = options.clone().java(ASK_AGAIN);
             options.member = Some((number, lines.clone()));
+            options.host = host(number);
             ZooKeeper::start(options)
         };
         let members = thread::scope(|scope| {
@@ -60,7 +81,7 @@ impl Ensemble {
         &self.members
     }
 
-    /// `zookeeper://127.0.0.1:PORT,127.0.0.1:PORT,127.0.0.1:PORT`
+    /// `zookeeper://127.0.0.1:PORT,127.0.0.1:PORT,127.0.0.1:PORT`, with the address of the remote host if there is one.
     pub fn url(&self) -> String {
         format!("zookeeper://{}", self.addresses())
     }
