@@ -1,5 +1,5 @@
-//! What becomes of locks when servers of an ensemble die, stand still and come back, under load; and how many trips a lock
-//! costs.
+//! What becomes of locks when servers of an ensemble die, stand still, are cut off and come back; and how many trips
+//! a lock costs.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -7,6 +7,7 @@ mod common;
 mod load;
 mod members;
 mod outages;
+mod partitions;
 mod trips;
 
 /// A runtime whose work goes on while this thread waits for servers.
