@@ -26,6 +26,8 @@ pub(crate) struct Asking {
     pub(crate) gone: bool,
     /// Somebody asks for the lock back: we hold it, and the answer that says so is still on its way.
     pub(crate) release_requested: bool,
+    /// It was asked for more than once: another request under its id may be on its way.
+    pub(super) asked_again: bool,
     /// News of it may have been missed since it was asked for.
     pub(super) unsure: bool,
     /// The entry before this one was granted too late for its lease. If this one waits, then perhaps behind that.

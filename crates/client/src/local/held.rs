@@ -17,6 +17,8 @@ pub(crate) struct Held {
     pub(crate) want: Want,
     /// Its own request gave it on the spot: no other news of it can be on its way.
     pub(super) at_once: bool,
+    /// It was asked for more than once: a late request may make it again after it was taken away.
+    pub(super) asked_again: bool,
     /// How many local guards live on it. 0 while the store is asked whether others wait.
     pub(crate) users: u32,
     pub(super) tokens: TokenBlock,
@@ -56,6 +58,7 @@ impl Held {
             hold,
             want: asking.want,
             at_once: false,
+            asked_again: asking.asked_again,
             users: 0,
             tokens: grant.tokens,
             highest: grant.tokens.first,

@@ -394,8 +394,8 @@ impl Lane {
             }
             Stage::Held(held) if held.hold.id == id => {
                 let news = held.hold.lose(why);
-                // One that was asked for twice may be there again: the second request made it, after it was taken away.
-                if !held.at_once {
+                // One that was asked for twice may be there again: made by the second request, after the first was taken away.
+                if held.asked_again {
                     scene.actions.push(Action::Disown(scene.key.name.clone(), id));
                 }
                 self.stage = Stage::Idle;
@@ -529,8 +529,11 @@ impl Lane {
             Stage::Asking(asking) if asking.due <= scene.now && !asking.first_call => {
                 if !asking.queued {
                     // Perhaps it was answered, and the task that waits for it does not look.
-                    let lent = self.waiting.iter().filter_map(|waiter| waiter.take_request());
-                    scene.actions.extend(lent.map(|request| Action::GoOn(scene.key.clone(), request)));
+                    for request in self.waiting.iter().filter_map(|waiter| waiter.take_request()) {
+                        // It may be sent once more.
+                        asking.asked_again = true;
+                        scene.actions.push(Action::GoOn(scene.key.clone(), request));
+                    }
                     let in_doubt = self.waiting.iter().map(|waiter| asking.bears(waiter));
                     let in_doubt = in_doubt.fold(asking.asked + scene.rules.first_answer(), Tick::min);
                     if asking.trouble.is_none() && scene.now < in_doubt {
@@ -543,10 +546,11 @@ impl Lane {
                 let since = if asking.queued { scene.now } else { asking.asked };
                 asking.trouble = asking.trouble.or(Some((since, 0)));
                 self.let_go_of_the_impatient(scene);
-                let Stage::Asking(asking) = &self.stage else { return lost };
+                let Stage::Asking(asking) = &mut self.stage else { return lost };
                 if asking.queued {
                     scene.actions.push(Action::Renew(Due::waiting(scene.key.clone(), asking.id)));
                 } else {
+                    asking.asked_again = true;
                     let ask = self.terms.ask(asking, scene);
                     scene.actions.push(Action::Join(scene.key.clone(), ask.on(scene.key.name.clone())));
                 }
@@ -719,6 +723,7 @@ impl Lane {
             early: None,
             gone: false,
             release_requested: false,
+            asked_again: false,
             unsure: false,
             too_late_before: false,
             due: scene.now + scene.rules.first_answer(),
