@@ -394,8 +394,10 @@ impl<B: Backend> Desk<B> {
         }
         let me = self.me.id;
         // What is on its way would come after the goodbye. If its future is not polled any more, what the session holds is
-        // given back all the same.
-        let _ = tokio::time::timeout(self.timeout, self.outbox.settled()).await;
+        // given back all the same: one after the other, for what waits for a connection takes the one with the least to do, and
+        // that is never the one of such a future.
+        let settled = tokio::time::timeout(self.timeout, self.outbox.settled()).await;
+        let at_once = if settled.is_ok() { AT_ONCE } else { 1 };
         let names = self.wake.names();
         let leaving = names.iter().map(|name| {
             self.apply(name, move |queue, now, out| {
@@ -405,7 +407,7 @@ impl<B: Backend> Desk<B> {
             })
         });
         let leaving: Vec<_> = leaving.collect();
-        let outcomes: Vec<Result<()>> = stream::iter(leaving).buffered(AT_ONCE).collect().await;
+        let outcomes: Vec<Result<()>> = stream::iter(leaving).buffered(at_once).collect().await;
         // What was told to this session meanwhile, nobody will fetch.
         let _ = self.backend.mail(me).await;
         if me.0.is_multiple_of(SWEEPERS) {
