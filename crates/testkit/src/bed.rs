@@ -17,6 +17,12 @@ pub trait Bed: Send + Sync + 'static {
         let what = format!("{url} can't be opened from another process");
         ready(Err(Error::new(Kind::Refused, what)))
     }
+
+    /// Whether the usual topology of the same store runs the suite too. What a scenario shows of the client rather than of the
+    /// store is then shown there, and is done less often here.
+    fn is_another_topology(&self) -> bool {
+        false
+    }
 }
 
 /// A fresh store.

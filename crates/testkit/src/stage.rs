@@ -23,6 +23,7 @@ const TOO_LONG: Duration = Duration::from_secs(240);
 pub struct Stage {
     place: Place,
     observer: Client,
+    is_another_topology: bool,
 }
 
 /// Runs one scenario on a fresh store, and checks that it left nothing behind.
@@ -71,7 +72,12 @@ impl Stage {
     pub async fn set(bed: &impl Bed) -> Self {
         let place = bed.fresh().await.expect("a fresh store");
         let observer = open(Client::builder().label("observer"), place.store.clone()).await;
-        Stage { place, observer }
+        Stage { place, observer, is_another_topology: bed.is_another_topology() }
+    }
+
+    /// Whether the usual topology of the same store runs the suite too.
+    pub fn is_another_topology(&self) -> bool {
+        self.is_another_topology
     }
 
     /// The store.

@@ -21,6 +21,10 @@ impl Bed for Voting {
     fn open(&self, url: String) -> Pending<Arc<dyn Store>> {
         ready(common::open(&url))
     }
+
+    fn is_another_topology(&self) -> bool {
+        true
+    }
 }
 
 leasehold_testkit::conformance!(Voting);

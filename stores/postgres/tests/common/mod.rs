@@ -40,7 +40,7 @@ pub(crate) struct Direct;
 pub(crate) struct Pooled;
 
 macro_rules! bed {
-    ($bed:ident, $server:ident) => {
+    ($bed:ident, $server:ident, another topology: $another:literal) => {
         impl Bed for $bed {
             fn fresh(&self) -> Pending<Place> {
                 ready(place(&$server.url()))
@@ -49,12 +49,16 @@ macro_rules! bed {
             fn open(&self, url: String) -> Pending<Arc<dyn Store>> {
                 ready(open(&url))
             }
+
+            fn is_another_topology(&self) -> bool {
+                $another
+            }
         }
     };
 }
 
-bed!(Direct, SERVER);
-bed!(Pooled, POOLER);
+bed!(Direct, SERVER, another topology: false);
+bed!(Pooled, POOLER, another topology: true);
 
 macro_rules! database {
     ($database:ident, $reached:expr) => {
