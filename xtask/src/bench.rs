@@ -52,7 +52,9 @@ pub(crate) fn against(rev: &str, args: &[&str]) -> Done {
     let build = ["build", "--release", "-p", "leasehold-bench"];
     let (manifest, target) = (format!("{path}/Cargo.toml"), format!("{path}/target"));
     let other = ["--bin", "leasehold-pairs", "--manifest-path", &manifest, "--target-dir", &target];
-    Cmd::cargo().args(build).args(other).run()?;
+    // The benchmarks of another revision may not have asked for all stores.
+    let stores = ["--features", "leasehold/redlock"];
+    Cmd::cargo().args(build).args(other).args(stores).run()?;
     Cmd::cargo().args(build).run()?;
     let program = format!("{target}/release/leasehold-pairs");
     bench("against", &[&[program.as_str()], args].concat())
