@@ -91,6 +91,15 @@ impl Again {
         self.held.is_good() && self.count.get() > 0
     }
 
+    /// Whether the lock was held until now, for a guard that is given back before others of its owner.
+    fn check_not_lost(&self) -> Result<()> {
+        let Held { engine, key, hold, .. } = &self.held;
+        match hold.lost_by(engine.now()) {
+            Some(why) => Err(engine.lost_before("released", Some(why), &key.name)),
+            None => Ok(()),
+        }
+    }
+
     /// The same hold once more, unless it has just been released or was lost, or is a reader's and `writes` is set.
     pub(crate) fn guard(self: Arc<Self>, writes: bool) -> Result<Guard, Denied> {
         if !self.held.is_good() {
@@ -294,8 +303,10 @@ impl Guard {
         if let Some(held) = &self.held {
             held.engine.check_not_forked()?;
         }
+        let again = self.again.clone();
         match self.take() {
-            None => Ok(()),
+            // The owner has other guards of this hold: nothing is given back yet.
+            None => again.map_or(Ok(()), |again| again.check_not_lost()),
             Some((held, now)) => held.engine.release(held.key, &held.hold, now, limit).await,
         }
     }

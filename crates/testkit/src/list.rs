@@ -49,6 +49,8 @@ macro_rules! conformance {
                 readers_share_and_writers_are_alone
                 readers_hold_together
                 tries_at_once_by_readers_of_one_client_all_get_in
+                a_try_to_read_beside_a_try_to_write_gets_in
+                readers_get_in_when_the_writer_before_them_gave_up
                 a_writer_waits_for_the_longest_reader
                 a_writer_waits_for_the_longest_reader_of_its_own_client
                 a_queued_writer_holds_back_later_readers
@@ -127,6 +129,7 @@ macro_rules! conformance {
             reentrance {
                 three_re_entries_and_two_releases_still_hold
                 guards_of_one_hold_go_in_any_order
+                an_inner_guard_of_a_lost_lock_says_so
                 a_lock_that_is_not_reentrant_refuses_its_own_owner
                 without_an_owner_every_claim_is_its_own
                 another_owner_does_not_re_enter

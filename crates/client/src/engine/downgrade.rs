@@ -118,7 +118,7 @@ impl Engine {
     }
 
     /// What a verb says that finds the lock lost.
-    pub(super) fn lost_before(&self, verb: &str, why: Option<Lost>, name: &Name) -> Error {
+    pub(crate) fn lost_before(&self, verb: &str, why: Option<Lost>, name: &Name) -> Error {
         let why = why.map_or("the store does not have it any more", Lost::as_str);
         let what = format!("the lease had ended before it was {verb}: {why}");
         self.explain(Error::new(Kind::Lost, what), name)

@@ -302,9 +302,15 @@ impl Lane {
 
     /// The store said that it is busy and that nothing was left behind.
     pub(crate) fn busy(&mut self, id: EntryId, scene: &mut Scene<'_>) {
-        if matches!(&self.stage, Stage::Asking(asking) if asking.id == id) {
+        if let Stage::Asking(asking) = &self.stage
+            && asking.id == id
+        {
+            let asked = asking.want;
             self.stage = Stage::Idle;
-            self.send_triers_away(scene);
+            // What a writer can't have, a reader may: it is asked for next.
+            self.answer_triers(scene, |want| {
+                (want == asked || asked == Want::Shared).then_some(Outcome::Busy)
+            });
             self.ask_for_the_next(scene);
         }
     }
@@ -326,7 +332,9 @@ impl Lane {
             }
             _ => return false,
         };
-        let (since, tries) = asking.trouble.unwrap_or((scene.now, 0));
+        // A claim's first request is in trouble from when it was sent, which is what the user has waited for.
+        let begun = if asking.queued { scene.now } else { asking.asked };
+        let (since, tries) = asking.trouble.unwrap_or((begun, 0));
         asking.trouble = Some((since, tries + 1));
         asking.last_words = Some(error.clone());
         if again {
@@ -673,12 +681,18 @@ impl Lane {
         }
     }
 
-    /// An entry that serves nobody goes back: nobody waits any more, or the one who does wants something else than the one
-    /// for whom it was asked (who was cancelled meanwhile).
+    /// An entry without a use goes back: no waiter is left, or the next one wants another mode than the one for which it was
+    /// asked, and which was cancelled meanwhile. A writer's entry would keep readers out for as long as it waits.
     fn leave_if_unused(&mut self, scene: &mut Scene<'_>) {
-        if !self.waiting.is_empty() {
-            if matches!(&self.stage, Stage::Held(held) if held.users == 0 && !held.refreshing) {
-                self.give_back(scene);
+        if let Some(next) = self.waiting.front() {
+            match &self.stage {
+                Stage::Held(held) if held.users == 0 && !held.refreshing => self.give_back(scene),
+                Stage::Asking(asking) if !asking.first_call && asking.want != next.want => {
+                    scene.leave(asking.id, None, &self.terms);
+                    self.stage = Stage::Idle;
+                    self.ask_for_the_next(scene);
+                }
+                _ => {}
             }
             return;
         }
@@ -736,12 +750,12 @@ impl Lane {
     }
 
     fn send_triers_away(&mut self, scene: &mut Scene<'_>) {
-        self.answer_triers(scene, || Outcome::Busy);
+        self.answer_triers(scene, |_| Some(Outcome::Busy));
     }
 
     /// Those that try are not told that the lock is busy when the store did not say so.
     fn fail_triers(&mut self, error: &Error, scene: &mut Scene<'_>) {
-        self.answer_triers(scene, || Outcome::Failed(error.clone()));
+        self.answer_triers(scene, |_| Some(Outcome::Failed(error.clone())));
     }
 
     fn fail_all(&mut self, error: &Error, scene: &mut Scene<'_>) {
@@ -750,16 +764,18 @@ impl Lane {
         }
     }
 
-    fn answer_triers(&mut self, scene: &mut Scene<'_>, outcome: impl Fn() -> Outcome) {
+    /// Those that try hear what `outcome` says for what they want; without one, they go on.
+    fn answer_triers(&mut self, scene: &mut Scene<'_>, outcome: impl Fn(Want) -> Option<Outcome>) {
         if let Stage::Held(held) = &mut self.stage {
             held.tries_until = Tick::NEVER;
         }
         if self.waiting.iter().any(|w| w.tries) {
-            self.waiting.retain(|w| {
-                if w.tries {
-                    scene.finish(w, outcome());
+            self.waiting.retain(|w| match w.tries.then(|| outcome(w.want)).flatten() {
+                Some(outcome) => {
+                    scene.finish(w, outcome);
+                    false
                 }
-                !w.tries
+                None => true,
             });
         }
     }

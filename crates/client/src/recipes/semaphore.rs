@@ -102,7 +102,9 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future does not stop the change; the handle learns of it when the store has answered.
+    /// Dropping this future does not stop the change; the handle learns of it when the store has answered. A change that is made
+    /// meanwhile may come before it: after a dropped one, the limit is certain when a later one was made and nothing is on its way
+    /// any more, so await each.
     pub async fn set_limit(&mut self, limit: u32) -> Result<()> {
         Want::permits(1, limit)?;
         let name = self.claim.checked_name(&self.engine)?;

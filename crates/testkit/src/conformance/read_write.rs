@@ -83,6 +83,38 @@ pub async fn tries_at_once_by_readers_of_one_client_all_get_in(stage: Arc<Stage>
     }
 }
 
+/// What a writer can't have, a reader beside it may: tries of one client ask for each other's answer only if they want the same.
+pub async fn a_try_to_read_beside_a_try_to_write_gets_in(stage: Arc<Stage>) {
+    let (a, b) = (stage.client("a").await, stage.client("b").await);
+    let (held, lock) = (read(&a.rwlock("x")).await, b.rwlock("x"));
+    for round in 0..10 {
+        let (wrote, got) = soon("tries", async { tokio::join!(lock.try_write(), lock.try_read()) }).await;
+        assert!(wrote.expect("a try").is_none(), "a writer beside a reader in round {round}");
+        let got =
+            got.expect("a try").unwrap_or_else(|| panic!("a reader among readers is busy in round {round}"));
+        got.release().await.expect("a release");
+    }
+    held.release().await.expect("a release");
+}
+
+/// The entry of a writer that gave up leaves, though others of its client wait behind it: they want to read.
+pub async fn readers_get_in_when_the_writer_before_them_gave_up(stage: Arc<Stage>) {
+    let (a, b, c) = (stage.client("a").await, stage.client("b").await, stage.client("c").await);
+    let (held, lock) = (read(&a.rwlock("x")).await, b.rwlock("x"));
+    let writing = writer(&lock);
+    stage.waiters("x", 1).await;
+    let mut reading = reader(&lock);
+    not_yet("a reader passed the writer before it", &mut reading).await;
+    writing.abort();
+    assert!(writing.await.is_err_and(|end| end.is_cancelled()));
+    let guard = soon("the reader behind the writer", reading).await.expect("a task").expect("a read lock");
+    assert!(held.is_held() && guard.is_held());
+    let third = soon("a try", c.rwlock("x").try_read()).await.expect("a try").expect("no writer waits");
+    for guard in [held, guard, third] {
+        guard.release().await.expect("a release");
+    }
+}
+
 /// Readers of one client and of several hold together.
 pub async fn readers_hold_together(stage: Arc<Stage>) {
     let (a, b) = (stage.client("a").await.rwlock("x"), stage.client("b").await.rwlock("x"));

@@ -46,6 +46,20 @@ pub async fn guards_of_one_hold_go_in_any_order(stage: Arc<Stage>) {
     stage.free("x").await;
 }
 
+/// Each guard of a hold that was lost tells of it, also one that is not the last.
+pub async fn an_inner_guard_of_a_lost_lock_says_so(stage: Arc<Stage>) {
+    let (client, other) = (stage.client("a").await, stage.client("b").await);
+    let mutex = client.mutex("x").owner(Owner::new()).reentrant();
+    let outer = mutex.lock().await.expect("a lock");
+    let inner = mutex.lock().await.expect("a re-entry");
+    other.force_release("x", None).await.expect("a revocation");
+    soon("the loss", inner.lost()).await;
+    for guard in [inner, outer] {
+        let error = guard.release().await.expect_err("it was lost");
+        assert_eq!(error.kind(), Kind::Lost, "{error}");
+    }
+}
+
 /// The same owner on a lock that isn't reentrant gets an error, not a silent deadlock.
 pub async fn a_lock_that_is_not_reentrant_refuses_its_own_owner(stage: Arc<Stage>) {
     let client = stage.client("a").await;
