@@ -262,6 +262,9 @@ impl Client {
     /// Takes a lock away from its holders: all of them, or only the one with this token. The holders are told; whoever waits
     /// gets in. Returns whom it was taken from.
     ///
+    /// If an answer of the store is lost, it is tried again, but only with those that held the lock when this was
+    /// called: whoever got in meanwhile keeps it.
+    ///
     /// If a token is given and somebody with another one holds the lock, nothing is taken and the error is of kind
     /// [`Mismatch`](Kind::Mismatch).
     pub async fn force_release(
@@ -272,18 +275,24 @@ impl Client {
         let name = self.full_name(name)?;
         let look = || self.ask(|s| s.inspect(name.clone()));
         let before = look().await?.holders;
+        // A hold is shown with its first token. If a later one is given, only the store knows which hold it means.
+        let seen: Vec<_> =
+            before.iter().filter(|view| expected.is_none() || view.token == expected).cloned().collect();
+        let known = expected.is_none() || !seen.is_empty();
         let tries = AtomicU32::new(0);
         let revoke = |session: Arc<dyn Session>| {
-            tries.fetch_add(1, Ordering::Relaxed);
-            session.revoke(name.clone(), expected)
+            let repeated = tries.fetch_add(1, Ordering::Relaxed) > 0;
+            if repeated && known {
+                revoke_the_rest(session, name.clone(), seen.clone())
+            } else {
+                session.revoke(name.clone(), expected)
+            }
         };
         let mut revoked = self.ask(revoke).await?.holders;
-        if revoked.is_empty() && tries.into_inner() > 1 {
+        if revoked.is_empty() && !known && tries.into_inner() > 1 {
             // The first try may have done it, and its answer was lost: whoever held it and does not any more lost it by that.
             let after = look().await?.holders;
-            let meant = |view: &EntryView| {
-                expected.is_none_or(|token| view.token.is_some_and(|first| token >= first))
-            };
+            let meant = |view: &EntryView| view.token.is_some_and(|first| expected >= Some(first));
             revoked = before.into_iter().filter(|v| meant(v) && after.iter().all(|a| a.id != v.id)).collect();
         }
         if revoked.is_empty() {
@@ -298,7 +307,7 @@ impl Client {
     /// nobody, if nobody holds the lock. One trip to the store.
     ///
     /// The request stays with a hold until it ends, so a holder that looks later finds it; whoever holds the lock after that is
-    /// not asked. Asking again does no harm. For tasks of one client that share a lock it means that the lock leaves the client
+    /// not asked, unless an answer of the store was lost: then it asks the holders of that moment, and returns those. Asking again does no harm. For tasks of one client that share a lock it means that the lock leaves the client
     /// when its present holder is done: those that wait in the local queue have to queue at the store again.
     ///
     /// If a token is given and somebody with another one holds the lock, nobody is asked and the error is of kind
@@ -313,7 +322,7 @@ impl Client {
         expected: Option<Token>,
     ) -> Result<Vec<EntryView>> {
         let name = self.full_name(name)?;
-        // A second try after a lost answer finds the same holders.
+        // A second try after a lost answer asks the holders of that moment, which most often are the same.
         let asked = self.ask(|s| s.request_release(name.clone(), expected)).await?.holders;
         if asked.is_empty() && expected.is_some() {
             let stands = self.ask(|s| s.inspect(name.clone())).await?;
@@ -414,6 +423,20 @@ impl Client {
     pub(crate) fn claim(&self, name: Result<Name>, want: Want) -> Claim {
         Claim { retry_for: self.retry_for, ..Claim::new(name, Ok(want)) }
     }
+}
+
+/// Revokes a lock once more, after a try that may have done it. Whoever got in by that must not lose the lock by this:
+/// so it is taken only from those that were seen before the first try, each by its own token. They all count as
+/// revoked: of one that is gone nobody can tell any more whether the first try did it.
+fn revoke_the_rest(session: Arc<dyn Session>, name: Name, seen: Vec<EntryView>) -> Pending<Snapshot> {
+    Box::pin(async move {
+        let stands = session.clone().inspect(name.clone()).await?;
+        let left = stands.holders.iter().filter(|holder| seen.iter().any(|view| view.id == holder.id));
+        for holder in left.filter(|holder| holder.token.is_some()) {
+            session.clone().revoke(name.clone(), holder.token).await?;
+        }
+        Ok(Snapshot { holders: seen, ..stands })
+    })
 }
 
 /// The name as the client's user knows it.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use leasehold_core::{Error, Kind, Result, Retry, Tick};
 
 use super::{Engine, closed};
 use crate::local::{Due, RETRY};
+use crate::sync::{Mutex, lock};
 use crate::telemetry;
 
 /// How many entries one renewal request carries.
@@ -55,7 +57,14 @@ impl Engine {
         time: Duration,
         request: Pending<T>,
     ) -> Result<T> {
-        self.answer_in_time(time, request).await.unwrap_or_else(|| Err(no_answer()))
+        let answer = self.answer_in_time(time, request).await;
+        answer.unwrap_or_else(|| {
+            let silence = no_answer();
+            Err(match self.said.last() {
+                Some(error) => silence.because(error),
+                None => silence,
+            })
+        })
     }
 
     /// The same: `None` if there is no answer by then.
@@ -72,9 +81,15 @@ impl Engine {
     /// Takes note of whether the store answers.
     pub(super) fn heard<T>(&self, answer: &Result<T>, asked: Tick) {
         match answer {
-            Ok(_) => self.outages.answered(|| self.now()),
+            Ok(_) => {
+                self.said.forget();
+                self.outages.answered(|| self.now());
+            }
             Err(error) if error.retry_advice() == Retry::Never => {}
-            Err(error) => self.outages.failed(error, asked, self.now(), || self.table.held()),
+            Err(error) => {
+                self.said.note(error);
+                self.outages.failed(error, asked, self.now(), || self.table.held());
+            }
         }
     }
 
@@ -191,6 +206,41 @@ impl Engine {
     }
 }
 
-fn no_answer() -> Error {
-    Error::new(Kind::Unavailable, "the store did not answer")
+/// What is said of a store that is silent.
+const NO_ANSWER: &str = "the store did not answer";
+
+pub(super) fn no_answer() -> Error {
+    Error::new(Kind::Unavailable, NO_ANSWER)
+}
+
+/// The last error of a store that fails, for those that give up while it is silent: what it said before tells them
+/// more. Silence itself is not noted.
+#[derive(Default)]
+pub(super) struct Said {
+    /// Whether there is one: a look at it costs next to nothing.
+    any: AtomicBool,
+    last: Mutex<Option<Error>>,
+}
+
+impl Said {
+    pub(super) fn note(&self, error: &Error) {
+        if error.what() != NO_ANSWER {
+            let mut last = lock(&self.last);
+            *last = Some(error.clone());
+            self.any.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The store has answered.
+    pub(super) fn forget(&self) {
+        if self.any.load(Ordering::Relaxed) {
+            let mut last = lock(&self.last);
+            *last = None;
+            self.any.store(false, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn last(&self) -> Option<Error> {
+        lock(&self.last).clone()
+    }
 }

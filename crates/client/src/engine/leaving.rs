@@ -13,7 +13,7 @@ use leasehold_background::{Background, contain_panic, is_thread_ending};
 use leasehold_core::store::{Leave, Left, Pending};
 use leasehold_core::{Backoff, EntryId, Error, Kind, Name, Result, Retry, Tick};
 
-use super::asking::Asked;
+use super::asking::{Asked, Said, no_answer};
 use super::{Engine, Where, forked};
 use crate::local::leaving::Going;
 use crate::local::release::{Heard, Neglected, Release};
@@ -98,12 +98,17 @@ impl Engine {
                 Ok(left)
             }
             Heard::Here(failed) => {
-                let cause = failed.as_ref().err().cloned();
+                let said = Arc::new(Said::default());
+                if let Err(error) = &failed {
+                    said.note(error);
+                }
                 let first = First::Asked(Asked::Answered(failed));
-                let task = self.background.spawn_in_flight(self.clone().leave_until(first, going));
+                let leaving = self.clone().leave_until(first, going, said.clone());
+                let task = self.background.spawn_in_flight(leaving);
                 let gone = |_| Err(Error::new(Kind::Unavailable, "the release panicked"));
                 let answer = self.background.timeout(limit, task).await;
-                answer.map_or_else(|| Err(not_confirmed(limit, cause)), |left| left.unwrap_or_else(gone))
+                let unknown = || Err(not_confirmed(limit, said.last()));
+                answer.map_or_else(unknown, |left| left.unwrap_or_else(gone))
             }
             Heard::Elsewhere(left) => left,
         };
@@ -116,11 +121,12 @@ impl Engine {
         self.background.spawn_in_flight(async move {
             let going = release.going.clone();
             let first = First::taken(request, release.carried);
-            let mut leaving = pin!(engine.clone().leave_until(first, going));
+            let said = Arc::new(Said::default());
+            let mut leaving = pin!(engine.clone().leave_until(first, going, said.clone()));
             match engine.background.timeout(release.limit, leaving.as_mut()).await {
                 Some(left) => release.answer(left),
                 None => {
-                    release.answer(Err(not_confirmed(release.limit, None)));
+                    release.answer(Err(not_confirmed(release.limit, said.last())));
                     let _ = leaving.await;
                 }
             }
@@ -132,7 +138,7 @@ impl Engine {
             Asked::Answered(Ok(_)) => self.left(&going),
             first => {
                 let in_flight = self.gate.begin_leave();
-                let leaving = self.clone().leave_until(First::Asked(first), going);
+                let leaving = self.clone().leave_until(First::Asked(first), going, Arc::default());
                 self.background.spawn_in_flight(async move {
                     let _ = leaving.await;
                     drop(in_flight);
@@ -142,8 +148,8 @@ impl Engine {
     }
 
     /// Repeats a release until the lease would have ended anyway, and for no longer than a lease. If the entry stays for longer
-    /// than that, it goes on in a task of its own.
-    async fn leave_until(self: Arc<Self>, first: First, going: Going) -> Result<Left> {
+    /// than that, it goes on in a task of its own. Why tries failed is noted for whoever gives up sooner.
+    async fn leave_until(self: Arc<Self>, first: First, going: Going, said: Arc<Said>) -> Result<Left> {
         let patience = self.patience_with_a_release();
         let (begun, until) = (self.now(), going.until.min(self.now() + self.table.rules.lease));
         let mut told = false;
@@ -163,12 +169,15 @@ impl Engine {
         };
         let left = loop {
             self.heard(&answer, asked);
+            if let Err(error) = &answer {
+                said.note(error);
+            }
             match answer {
                 // After a lost answer "not there" means that the first try did it.
                 Ok(left) => break Ok(if tries > 0 { Left::Done } else { left }),
                 Err(error) if error.retry_advice() == Retry::Never => break Err(error),
                 Err(error) if self.now() >= until => {
-                    break Err(error.tried_for(self.now().since(begun)));
+                    break Err(said.last().unwrap_or(error).tried_for(self.now().since(begun)));
                 }
                 Err(error) => {
                     contain_panic(|| {
@@ -214,7 +223,7 @@ impl Engine {
             None => {
                 let never = Box::pin(std::future::pending());
                 self.background.spawn_in_flight(std::mem::replace(request, never));
-                Err(Error::new(Kind::Unavailable, "the store did not answer"))
+                Err(no_answer())
             }
         }
     }
@@ -368,7 +377,8 @@ impl Drop for FirstTry<'_> {
         }
         if let Some(request) = self.release.take() {
             let (going, first) = (self.release.going.clone(), First::taken(request, self.release.carried));
-            self.engine.background.spawn_in_flight(self.engine.clone().leave_until(first, going));
+            let leaving = self.engine.clone().leave_until(first, going, Arc::default());
+            self.engine.background.spawn_in_flight(leaving);
         }
     }
 }

@@ -49,7 +49,7 @@ use crate::local::{Action, LENT, LaneKey, LaneKind, ON_ITS_WAY, STALLED, Terms};
 use crate::outage::Outages;
 use crate::owners::Owners;
 use crate::telemetry;
-use asking::Asked;
+use asking::{Asked, Said};
 use gate::Gate;
 pub(crate) use gate::InFlight;
 use leaving::not_confirmed;
@@ -65,6 +65,8 @@ pub(crate) struct Engine {
     pub(crate) outages: Outages,
     gate: Arc<Gate>,
     failing: leaving::FailingReleases,
+    /// What the store said last, of whatever request, since it has answered one.
+    said: Said,
 }
 
 /// Who we are, and where.
@@ -108,6 +110,7 @@ impl Engine {
             outages,
             gate: Arc::default(),
             failing: leaving::FailingReleases::default(),
+            said: Said::default(),
         })
     }
 

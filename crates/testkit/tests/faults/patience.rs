@@ -516,6 +516,53 @@ fn a_release_is_waited_for_as_long_as_the_clients_patience_and_goes_on_after_it(
     });
 }
 
+/// So many tries that no release lasts them out.
+const TRIES: usize = 200;
+
+/// Each try takes longer than one is left to whoever waits for it, and then fails.
+#[test]
+fn a_release_that_is_not_confirmed_says_what_was_in_its_way() {
+    on_a_faulty_store(|scene| async move {
+        let patience = Duration::from_secs(1);
+        for client in scene.weak_ones_with(with_lease().default_lease(LONG).retry_for(patience)).await {
+            let (one, other) = (lock(&client.mutex("x")).await, lock(&client.mutex("y")).await);
+            let lead = soon("to lead", client.leader("z").campaign()).await.expect("to lead");
+            let late = Fault::LateAndLost(Duration::from_millis(200));
+            (0..TRIES).for_each(|_| scene.faulty.next(Op::Leave, late));
+            let outcomes = tokio::join!(
+                asked(one.release()),
+                asked(other.release_within(patience)),
+                asked(lead.resign()),
+            );
+            for (error, time) in <[_; 3]>::from(outcomes) {
+                let said = error.to_string();
+                assert_eq!(error.kind(), Kind::Unavailable, "{said}");
+                assert!(said.contains("the answer was lost") && said.contains("tried for"), "{said}");
+                assert!(time >= patience && time < patience + SLOW_MACHINE, "{time:?}: {said}");
+            }
+            scene.faulty.forget();
+            for name in ["x", "y", "z"] {
+                scene.stage.free(name).await;
+            }
+        }
+    });
+}
+
+/// A goodbye is said once. Why it is not answered is known from what was asked before it.
+#[test]
+fn a_close_in_an_outage_says_what_the_store_said_before() {
+    on_a_faulty_store(|scene| async move {
+        let client = scene.weak(with_lease().default_lease(LONG)).await;
+        let hasty = client.with_retry_for(Duration::from_millis(800));
+        scene.faulty.cut(Cut::Refused);
+        asked(hasty.inspect("x")).await;
+        scene.faulty.cut(Cut::Silent);
+        let said = asked(hasty.close()).await.0.to_string();
+        assert!(said.contains("the connection is cut") && said.contains("tried for"), "{said}");
+        scene.faulty.heal();
+    });
+}
+
 #[test]
 fn a_try_answers_within_the_stores_time_out() {
     on_a_faulty_store(|scene| async move {

@@ -350,6 +350,70 @@ fn questions_are_asked_again() {
     });
 }
 
+/// The first try takes the lock from its holder, and its answer is lost. The next one has done nothing to lose it.
+#[test]
+fn a_force_release_whose_answer_is_lost_harms_no_successor() {
+    on_a_faulty_store(|scene| async move {
+        let (a, b) = (scene.stage.client("a").await, scene.stage.client("b").await);
+        let forcing = scene.weak(with_lease()).await;
+        for fault in [Fault::ErrorAfter, Fault::LateAndLost(LATE)] {
+            for with_token in [false, true] {
+                let held = lock(&a.mutex("x")).await;
+                let next = waiter(&b.mutex("x"));
+                scene.stage.waiters("x", 1).await;
+                scene.faulty.next(Op::Revoke, fault);
+                let expected = with_token.then(|| held.token());
+                let taken = soon("a force release", forcing.force_release("x", expected)).await;
+                let from: Vec<_> = taken.expect("a force release").into_iter().map(|v| v.session).collect();
+                let next = granted(next).await;
+                sleep(LATE * 2).await;
+                assert!(next.is_held(), "{fault:?}: the next one lost it");
+                let seen: Vec<_> = scene.stage.look("x").await.holders.iter().map(|h| h.session).collect();
+                assert_eq!(seen, [b.session()], "{fault:?}: the store has it held by the next one");
+                assert_eq!(from, [a.session()], "{fault:?}: it was taken from the first");
+                assert!(soon("the loss", held.release()).await.is_err(), "{fault:?}: it was taken away");
+                next.release().await.expect("a release");
+                scene.stage.free("x").await;
+            }
+        }
+    });
+}
+
+/// Readers come and go: only those that were there when it began lose the lock, each of them, and all are named.
+#[test]
+fn a_repeated_force_release_takes_all_that_were_seen_and_none_that_came_later() {
+    on_a_faulty_store(|scene| async move {
+        let (a, b, c) =
+            (scene.stage.client("a").await, scene.stage.client("b").await, scene.stage.client("c").await);
+        let forcing = scene.weak(with_lease()).await;
+        for fault in FAULTS {
+            let readers = [
+                soon("a lock", a.rwlock("x").read()).await.expect("a lock"),
+                soon("a lock", b.rwlock("x").read()).await.expect("a lock"),
+            ];
+            let mut next = tokio::spawn({
+                let c = c.rwlock("x");
+                async move { c.write().await }
+            });
+            scene.stage.waiters("x", 1).await;
+            not_yet("a busy lock was got", &mut next).await;
+            scene.faulty.next(Op::Revoke, fault);
+            let taken = soon("a force release", forcing.force_release("x", None)).await;
+            let mut from: Vec<_> = taken.expect("a force release").into_iter().map(|v| v.session).collect();
+            let mut all = [a.session(), b.session()];
+            from.sort();
+            all.sort();
+            assert_eq!(from, all, "{fault:?}");
+            let next = granted(next).await;
+            sleep(LATE * 2).await;
+            assert!(next.is_held(), "{fault:?}: the next one lost it");
+            next.release().await.expect("a release");
+            drop(readers);
+            scene.stage.free("x").await;
+        }
+    });
+}
+
 #[test]
 fn a_wrong_limit_is_no_reason_to_try_again() {
     on_a_faulty_store(|scene| async move {
