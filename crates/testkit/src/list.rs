@@ -33,6 +33,7 @@ macro_rules! conformance {
                 a_wait_of_zero_is_one_honest_try
                 different_names_do_not_exclude_each_other
                 a_dropped_guard_releases
+                a_try_right_after_a_drop_gets_in
             }
             order {
                 five_hundred_waiters_of_many_clients_enter_in_the_order_they_came

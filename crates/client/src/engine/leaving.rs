@@ -137,11 +137,12 @@ impl Engine {
         match self.leave(&going.leave, Where::Background).0 {
             Asked::Answered(Ok(_)) => self.left(&going),
             first => {
-                let in_flight = self.gate.begin_leave();
+                let (in_flight, departure) =
+                    (self.gate.begin_leave(), self.departures.begin(&going.leave.name));
                 let leaving = self.clone().leave_until(First::Asked(first), going, Arc::default());
                 self.background.spawn_in_flight(async move {
                     let _ = leaving.await;
-                    drop(in_flight);
+                    drop((in_flight, departure));
                 });
             }
         }
@@ -377,8 +378,12 @@ impl Drop for FirstTry<'_> {
         }
         if let Some(request) = self.release.take() {
             let (going, first) = (self.release.going.clone(), First::taken(request, self.release.carried));
+            let departure = self.engine.departures.begin(&going.leave.name);
             let leaving = self.engine.clone().leave_until(first, going, Arc::default());
-            self.engine.background.spawn_in_flight(leaving);
+            self.engine.background.spawn_in_flight(async move {
+                let _ = leaving.await;
+                drop(departure);
+            });
         }
     }
 }

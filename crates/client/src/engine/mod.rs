@@ -11,10 +11,12 @@
 //! - [`gate`]: whether the client is open.
 //! - [`asking`]: how the store is asked, and renewals.
 //! - [`leaving`]: how entries leave the store.
+//! - [`departures`]: which are leaving it now, for tries.
 //! - [`downgrade`]: how a writer becomes a reader.
 //! - [`mail`]: where the store's notes arrive.
 
 mod asking;
+mod departures;
 mod downgrade;
 mod gate;
 mod leaving;
@@ -50,6 +52,7 @@ use crate::outage::Outages;
 use crate::owners::Owners;
 use crate::telemetry;
 use asking::{Asked, Said};
+use departures::Departures;
 use gate::Gate;
 pub(crate) use gate::InFlight;
 use leaving::not_confirmed;
@@ -65,6 +68,7 @@ pub(crate) struct Engine {
     pub(crate) outages: Outages,
     gate: Arc<Gate>,
     failing: leaving::FailingReleases,
+    departures: Arc<Departures>,
     /// What the store said last, of whatever request, since it has answered one.
     said: Said,
 }
@@ -110,6 +114,7 @@ impl Engine {
             outages,
             gate: Arc::default(),
             failing: leaving::FailingReleases::default(),
+            departures: Arc::default(),
             said: Said::default(),
         })
     }
@@ -171,10 +176,13 @@ impl Engine {
             return Ok(Some(guard));
         }
         let asked = self.now();
-        let held = match claim.backoff() {
-            None => self.wait(claim, name, want, self.time_for(claim, patience), asked).await,
-            Some(backoff) => self.spin(claim, name, want, backoff, patience, asked).await,
-        };
+        let ours_may_leave = patience == Patience::Try && self.departures.of(name);
+        let mut held = self.claim(claim, name, want, patience, asked).await;
+        if ours_may_leave && matches!(held, Ok(None)) {
+            let time = claim.retry_for.unwrap_or(self.table.rules.try_for);
+            let _ = self.background.timeout(time, self.departures.over(name)).await;
+            held = self.claim(claim, name, want, patience, asked).await;
+        }
         let mut guard = match held {
             Ok(Some(guard)) => guard,
             Ok(None) => {
@@ -193,6 +201,20 @@ impl Engine {
         // its place in the queue is that of its first poll.
         tokio::task::coop::consume_budget().await;
         Ok(Some(guard))
+    }
+
+    async fn claim(
+        self: &Arc<Self>,
+        claim: &Claim,
+        name: &Name,
+        want: Want,
+        patience: Patience,
+        asked: Tick,
+    ) -> Result<Option<Guard>> {
+        match claim.backoff() {
+            None => self.wait(claim, name, want, self.time_for(claim, patience), asked).await,
+            Some(backoff) => self.spin(claim, name, want, backoff, patience, asked).await,
+        }
     }
 
     /// How long a claim waits for the lock, and for the store.
@@ -425,7 +447,9 @@ impl Engine {
     /// only.
     fn go_on(self: &Arc<Self>, key: LaneKey, request: Lent) {
         let (engine, exit_waits) = (self.clone(), self.background.in_flight());
+        let departure = self.departures.begin(&key.name);
         self.background.spawn(async move {
+            let _departure = departure;
             let Lent { mut answer, id, asked, in_flight, here } = request;
             let Some(ask) = here else {
                 engine.joined(&key, id, answer.await, asked);

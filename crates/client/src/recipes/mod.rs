@@ -9,11 +9,11 @@
 //! | [`Striped`] | one a stripe |
 //! | [`Leader`] | one, for as long as it can |
 //!
-//! Every recipe has the same three verbs: wait as long as it takes, try, wait no longer than. `None` means that another one has
+//! Every recipe has its verb in three forms: wait as long as it takes, try, wait no longer than. `None` means that another one has
 //! the lock, and is never an error; a store that is not available is one, of kind
 //! [`Unavailable`](leasehold_core::Kind::Unavailable), when the verb's [limit](crate::ClientBuilder::retry_for) is reached. What this
-//! client is still giving back counts as another one for a try: a dropped guard or claim leaves the store in the background. Who tries
-//! right after it awaits [`release`](crate::Guard::release) instead. Handles are cheap to clone; options are given before the verb.
+//! client gave up, a dropped guard or claim, leaves the store in the background: a try waits for that. Handles are cheap to clone;
+//! options are given before the verb.
 //!
 //! # Cancel safety
 //!

@@ -1,9 +1,11 @@
 //! Nobody holds beside whom he can't hold.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::poll;
 use leasehold_client::{Client, Part};
 use leasehold_core::{Error, Order, Result};
 use tokio::task::{JoinSet, yield_now};
@@ -200,4 +202,34 @@ pub async fn a_dropped_guard_releases(stage: Arc<Stage>) {
     let guard = soon("the dropped lock", b.mutex("x").lock()).await.expect("a lock");
     drop(guard);
     stage.free("x").await;
+}
+
+/// What this client gave up keeps none of its own tries out, though the store hears of it a moment later.
+pub async fn a_try_right_after_a_drop_gets_in(stage: Arc<Stage>) {
+    let client = stage.client("a").await;
+    let mutex = client.mutex("x");
+    for round in 0..20 {
+        let guard = soon("a try", mutex.try_lock()).await.expect("a try");
+        drop(guard.unwrap_or_else(|| panic!("busy after a dropped guard in round {round}")));
+    }
+    for round in 0..20 {
+        {
+            let mut claim = pin!(mutex.lock());
+            let _ = poll!(claim.as_mut());
+        }
+        let guard = soon("a try", mutex.try_lock()).await.expect("a try");
+        drop(guard.unwrap_or_else(|| panic!("busy after a dropped claim in round {round}")));
+    }
+    if !stage.traits().shared {
+        return;
+    }
+    let (lock, permits) = (client.rwlock("y"), client.semaphore("z", 1));
+    for round in 0..20 {
+        drop(soon("a write lock", lock.write()).await.expect("a lock"));
+        let guard = soon("a try", lock.try_read()).await.expect("a try");
+        drop(guard.unwrap_or_else(|| panic!("busy after a dropped writer in round {round}")));
+        drop(soon("a permit", permits.acquire(1)).await.expect("a permit"));
+        let guard = soon("a try", permits.try_acquire(1)).await.expect("a try");
+        drop(guard.unwrap_or_else(|| panic!("busy after a dropped permit in round {round}")));
+    }
 }
