@@ -4,6 +4,13 @@
 //! script on these keys, by the server's clock: lock and unlock are one command each, and the script that releases also
 //! gives the lock to the next in line and tells that session, which enters without asking.
 //!
+//! # Runtimes
+//!
+//! Locks can be taken on any runtime and on none. On a single server a Tokio runtime gets a connection of its own for it,
+//! unless it is without timers or without an I/O driver. Tokio can't be asked whether it is, and panics: that is caught,
+//! and the program's panic hook sees it once for each such runtime. Where panics abort (`panic = "abort"`, or a hook that
+//! does it), the program ends with the first lock: there, build runtimes with `enable_all`.
+//!
 //! # Layout
 //!
 //! - [`config`]: URLs and options.

@@ -5,6 +5,7 @@ mod common;
 
 mod acl;
 mod bad_input;
+mod bare_runtime;
 mod commands;
 mod connections;
 mod durability;

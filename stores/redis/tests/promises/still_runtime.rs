@@ -2,6 +2,7 @@
 //! behind.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -21,22 +22,28 @@ use crate::common::play::{fresh_url, lock, on, release};
 const LONG: Duration = Duration::from_secs(600);
 
 /// A thread with a runtime that runs only while it is told to.
-struct StillRuntime(Sender<Work>);
+pub(super) struct StillRuntime(Sender<Work>);
 
 type Work = Box<dyn FnOnce(&Runtime) + Send>;
 
 impl StillRuntime {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
+        StillRuntime::named("still", || Builder::new_current_thread().enable_all().build())
+    }
+
+    /// One of another kind, and what its thread is called.
+    pub(super) fn named(thread: &str, make: fn() -> io::Result<Runtime>) -> Self {
         let (tell, told) = channel::<Work>();
-        std::thread::spawn(move || {
-            let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let works = move || {
+            let runtime = make().expect("a runtime");
             told.into_iter().for_each(|work| work(&runtime));
-        });
+        };
+        std::thread::Builder::new().name(thread.to_owned()).spawn(works).expect("a thread");
         StillRuntime(tell)
     }
 
     /// Runs it until this is done. After that it stands still again.
-    async fn runs<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+    pub(super) async fn runs<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         let (tell, told) = tokio::sync::oneshot::channel();
         let run = move |runtime: &Runtime| drop(tell.send(runtime.block_on(work)));
         self.0.send(Box::new(run)).expect("the thread lives");
