@@ -20,6 +20,7 @@ use crate::change::Change;
 use crate::letter::{self, Letter};
 use crate::row::{Row, tick};
 use crate::together::Outbox;
+use crate::trouble::is_taken;
 use crate::wake::Wake;
 use crate::{BLOCK, POLICY};
 
@@ -136,9 +137,12 @@ impl<B: Backend> Desk<B> {
             return self.join(ask).await;
         }
         let row = Row { entry: self.entry(ask), barges: false, seq: 0, wake: told.to_owned() };
-        match self.backend.append(&ask.name, &row).await.map_err(|e| e.on(&ask.name))? {
-            Some(waiting) => Ok(Joined::Waiting(waiting)),
-            None => self.join(ask).await,
+        match self.backend.append(&ask.name, &row).await {
+            Ok(Some(waiting)) => Ok(Joined::Waiting(waiting)),
+            Ok(None) => self.join(ask).await,
+            // Whoever had no answer in time has asked again under the same id, and that request was faster: it is there.
+            Err(error) if is_taken(&error) => self.join(ask).await,
+            Err(error) => Err(error.on(&ask.name)),
         }
     }
 

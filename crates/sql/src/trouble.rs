@@ -5,6 +5,9 @@ use leasehold_core::{Error, Kind, Retry};
 /// How a database that can't be written is told.
 const READ_ONLY: &str = "the database can only be read";
 
+/// How a row is told that was to be added and is there.
+const TAKEN: &str = "the row is there already";
+
 /// What to do about an error.
 #[derive(Debug)]
 pub enum Trouble {
@@ -44,6 +47,12 @@ impl Trouble {
         Trouble::Broken(Error::new(Kind::Unavailable, format!("the database is not available: {said}")))
     }
 
+    /// A row with the same key is there. Whoever added an entry looks again: another request of the same entry was faster.
+    /// For all others it is final: the same statement would fail the same way.
+    pub fn taken(said: &str) -> Trouble {
+        Trouble::Error(Error::new(Kind::Store, format!("{TAKEN}: {said}")))
+    }
+
     /// Anything else that the database says.
     pub fn said(said: &str) -> Trouble {
         Trouble::Error(Error::new(Kind::Store, format!("the database reports an error: {said}")))
@@ -60,6 +69,11 @@ impl From<Error> for Trouble {
 /// Whether the database could not be written, and all else was well.
 pub fn is_read_only(error: &Error) -> bool {
     error.what().starts_with(READ_ONLY)
+}
+
+/// Whether a row could not be added because one with its key is there.
+pub fn is_taken(error: &Error) -> bool {
+    error.what().starts_with(TAKEN)
 }
 
 /// The tables are of another version.

@@ -237,6 +237,8 @@ impl Backend for State {
         let State { locks, entries, columns, retention, .. } = self;
         let (name, to) = (key(name), fresh_version()?);
         let place = micros(row.entry.place);
+        // A request that comes late may find its own entry at the front: it must not wait for itself.
+        let id = row.entry.id;
         let cells = row.cells();
         let cells = cells.iter().zip(COLUMNS).map(|(cell, (column, _))| match column {
             "since" => NOW.to_owned(),
@@ -250,7 +252,7 @@ impl Backend for State {
                 format!(
                     "UPDATE {locks} SET version = {to}, line = line + 1, rest = rest + 1, \
                      keep = GREATEST(keep, {NOW} + {place} + {retention}) \
-                     WHERE name = {name} AND {HELD_ALONE} AND ends > {NOW} AND {}",
+                     WHERE name = {name} AND {HELD_ALONE} AND ends > {NOW} AND entry <> '{id}' AND {}",
                     self.unwatched()
                 ),
                 format!(

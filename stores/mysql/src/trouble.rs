@@ -57,6 +57,8 @@ pub(crate) fn judge(error: mysql_async::Error) -> Trouble {
         // No right to do this to a table, a database, a column.
         1142 | 1044 | 1143 | 1227 | 1370 => Trouble::no_rights(&said, "mysql"),
         1054 => Trouble::Error(other_schema(&server.message)),
+        // A duplicate key: by its number, and by its name.
+        1062 | 1586 => Trouble::taken(&said),
         // The login, the user's host (blocked after too many failed logins, too), the database, a locked account, an
         // old password.
         1045 | 1049 | 1129 | 1130 | 1698 | 1862 | 3118 | 4151 => Trouble::no_entry(&said),
@@ -75,6 +77,7 @@ pub(crate) fn judge(error: mysql_async::Error) -> Trouble {
 #[cfg(test)]
 mod tests {
     use leasehold_core::Retry;
+    use leasehold_sql::trouble::is_taken;
 
     use super::*;
 
@@ -106,6 +109,19 @@ mod tests {
         for code in [1020, 1205, 1213] {
             assert!(matches!(told(code), Trouble::Again), "{code}");
         }
+    }
+
+    #[test]
+    fn a_row_that_is_there_is_told_apart_from_other_errors() {
+        let told = |code| match told(code) {
+            Trouble::Error(error) => is_taken(&error),
+            other => panic!("{code}: {other:?}"),
+        };
+        assert!(told(1062) && told(1586));
+        // A column that may not be empty, and a check.
+        assert!(!told(1048) && !told(3819));
+        // Final for all that don't look again: the statement would fail the same way.
+        assert_eq!(judged(1062), (Kind::Store, Retry::Never, false));
     }
 
     #[test]

@@ -207,6 +207,8 @@ impl Backend for State {
         let v = &mut values;
         let name = v.text(key(name.as_str()));
         let place = v.number(whole(micros(row.entry.place)));
+        // A request that comes late may find its own entry at the front: it must not wait for itself.
+        let id = v.text(row.entry.id.to_string());
         let cells = row.cells().into_iter().zip(COLUMNS).map(|(cell, (column, sort))| match column {
             "since" => "t.now".to_owned(),
             "ends" => format!("t.now + {place}"),
@@ -218,7 +220,8 @@ impl Backend for State {
             "WITH t AS MATERIALIZED (SELECT {NOW} AS now), \
              head AS (UPDATE {locks} l SET version = l.version + 1, line = l.line + 1, rest = l.rest + 1, \
                keep = GREATEST(l.keep, t.now + {place} + {retention}) FROM t \
-               WHERE l.name = {name} AND {} AND NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > t.now) \
+               WHERE l.name = {name} AND {} AND l.entry <> {id} \
+                 AND NOT EXISTS (SELECT 1 FROM {watch} w WHERE w.until > t.now) \
                RETURNING l.name, l.line, l.ends), \
              put AS (INSERT INTO {entries} (name, {columns}) SELECT head.name, {cells} FROM head, t) \
              SELECT head.ends - t.now, \

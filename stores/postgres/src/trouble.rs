@@ -58,6 +58,9 @@ fn of_server(code: &SqlState, said: &str) -> Trouble {
     if *code == SqlState::UNDEFINED_COLUMN {
         return Trouble::Error(other_schema(said));
     }
+    if *code == SqlState::UNIQUE_VIOLATION {
+        return Trouble::taken(said);
+    }
     match code.code().get(..2) {
         // A pooler says so of what the server says with other numbers.
         Some("08")
@@ -82,6 +85,7 @@ const CUT_SHORT: [&str; 3] = ["55P03", "25P03", "25P04"];
 #[cfg(test)]
 mod tests {
     use leasehold_core::Retry;
+    use leasehold_sql::trouble::is_taken;
 
     use super::*;
 
@@ -110,6 +114,19 @@ mod tests {
         for code in ["40001", "40P01"] {
             assert!(matches!(told(code), Trouble::Again), "{code}");
         }
+    }
+
+    #[test]
+    fn a_row_that_is_there_is_told_apart_from_other_errors() {
+        let told = |code| match told(code) {
+            Trouble::Error(error) => is_taken(&error),
+            other => panic!("{code}: {other:?}"),
+        };
+        assert!(told("23505"));
+        // A check, and a value that is missing.
+        assert!(!told("23514") && !told("23502"));
+        // Final for all that don't look again: the statement would fail the same way.
+        assert_eq!(judged("23505"), (Kind::Store, Retry::Never, false));
     }
 
     #[test]

@@ -15,6 +15,7 @@ macro_rules! sql_promises {
             people_can_read_who_holds_and_who_waits
             a_late_writer_changes_nothing
             a_place_lasts_as_long_as_it_is_renewed
+            one_entry_that_is_asked_for_twice_at_once_has_one_place
             whoever_waits_is_woken_and_need_not_look
             a_lease_that_ended_is_not_renewed_though_nobody_took_the_lock
             rows_of_locks_that_nobody_uses_go_away_and_others_stay

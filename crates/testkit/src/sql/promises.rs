@@ -218,6 +218,49 @@ pub async fn a_place_lasts_as_long_as_it_is_renewed<D: Database>(db: D) {
     b.close().await.expect("a goodbye");
 }
 
+/// A client whose server stands still asks again under the same id while its first request is still under way.
+pub async fn one_entry_that_is_asked_for_twice_at_once_has_one_place<D: Database>(db: D) {
+    let server = db.server();
+    let url = fresh_url(server);
+    let a = session(db, &url).await;
+    // One session on connections apart, which don't wait for each other.
+    let id = SessionId::random().expect("an id");
+    let (b, c) = (session_with(db, &url, id).await, session_with(db, &url, id).await);
+    let ask = || Ask {
+        name: Name::new("x").expect("a name"),
+        id: EntryId::random().expect("an id"),
+        want: Want::Exclusive,
+        lease: Lease::Fixed(Duration::from_secs(60)),
+        place: Duration::from_secs(60),
+        otherwise: Otherwise::Queue,
+    };
+    let first = ask();
+    let name = first.name.clone();
+    let held = a.clone().join(first.clone()).await.expect("an answer");
+    assert!(matches!(held, Joined::Held(_)), "{held:?}");
+    for at in 0..40 {
+        let waiting = ask();
+        // The second one comes after the first is in the queue, or beside it.
+        let (one, other) = if at % 4 == 0 {
+            (b.clone().join(waiting.clone()).await, c.clone().join(waiting).await)
+        } else {
+            tokio::join!(b.clone().join(waiting.clone()), c.clone().join(waiting))
+        };
+        assert!(matches!(one, Ok(Joined::Waiting(_))), "{at}: {one:?}");
+        assert!(matches!(other, Ok(Joined::Waiting(_))), "{at}: {other:?}");
+        let seen = a.clone().inspect(name.clone()).await.expect("a look");
+        assert_eq!(seen.waiters.len(), at + 1, "{seen:#?}");
+    }
+    // A request that was late finds its entry at the front: it does not wait for itself.
+    let held = c.clone().join(first).await.expect("an answer");
+    assert!(matches!(held, Joined::Held(_)), "{held:?}");
+    let seen = a.clone().inspect(name).await.expect("a look");
+    assert_eq!((seen.holders.len(), seen.waiters.len()), (1, 40), "{seen:#?}");
+    for session in [a, b, c] {
+        session.close().await.expect("a goodbye");
+    }
+}
+
 pub async fn whoever_waits_is_woken_and_need_not_look<D: Database>(db: D) {
     let server = db.server();
     let url = fresh_url(server);
