@@ -5,6 +5,8 @@
 //! connections of their own, each of which one kind of server answers in a way that no other does. Nothing is asked of a
 //! server that was connected to before.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -57,6 +59,17 @@ impl Protocol {
             Protocol::MySql => Some("mysql"),
             Protocol::ZooKeeper => Some("zookeeper"),
             _ => None,
+        }
+    }
+
+    /// What it answers to at once. Nothing, where it speaks first.
+    fn question(self) -> &'static [u8] {
+        match self {
+            Protocol::Redis | Protocol::Http => LINE,
+            Protocol::Postgres => POSTGRES,
+            Protocol::ZooKeeper => ZOOKEEPER,
+            Protocol::Tls => CLIENT_HELLO,
+            _ => b"",
         }
     }
 
@@ -147,7 +160,7 @@ impl First<'_> {
         let mut mute = None;
         for (host, port) in self.hosts {
             let left = end.saturating_duration_since(Instant::now()).max(GREETING);
-            let Some(found) = identify(host, *port, left / 2).await else { continue };
+            let Some(found) = self.look_at(host, *port, left / 2).await else { continue };
             let is_right = found == self.expected || (self.encrypted && found == Protocol::Tls);
             match found {
                 _ if is_right => return None,
@@ -159,6 +172,11 @@ impl First<'_> {
             }
         }
         mute
+    }
+
+    async fn look_at(&self, host: &str, port: u16, limit: Duration) -> Option<Protocol> {
+        let expected = if self.encrypted { Protocol::Tls } else { self.expected };
+        identify(host, port, expected, limit).await
     }
 
     fn wrong(&self, host: &str, port: u16, found: Protocol) -> Error {
@@ -192,28 +210,62 @@ fn address(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Finds out what answers at an address. Takes not much longer than the limit. `None` if connections are not accepted.
-pub async fn identify(host: &str, port: u16, limit: Duration) -> Option<Protocol> {
+/// Finds out what answers at an address. Takes not much longer than the limit, and next to nothing if it is what is
+/// expected: that may have come up just now, and is to be connected to once more. `None` if connections are not
+/// accepted.
+async fn identify(host: &str, port: u16, expected: Protocol, limit: Duration) -> Option<Protocol> {
     let (greeting, answer) = (GREETING.min(limit / 3), ANSWER.min(limit / 3));
-    let first = ask(host, port, b"", greeting).await.ok()?;
-    if let Some(found) = recognized(&first.said) {
-        return Some(found);
-    }
-    if first.closed && first.said.is_empty() {
+    // What is said to it first of all is nothing: some speak first.
+    let questions = [b"", expected.question()];
+    let questions = if questions[1].is_empty() { &questions[..1] } else { &questions };
+    let first = match ask_all(host, port, questions, greeting).await {
+        Ok(found) => return Some(found),
+        Err(answers) => answers,
+    };
+    let unasked = first.first()?.as_ref()?;
+    if unasked.closed && unasked.said.is_empty() {
         return Some(Protocol::HangsUp);
     }
     // Two that read lines answer to the first. The others ask for nothing that the right server would have to remember.
-    let ask = |question| ask(host, port, question, answer);
-    let (line, postgres, zookeeper, tls) =
-        tokio::join!(ask(LINE), ask(POSTGRES), ask(ZOOKEEPER), ask(CLIENT_HELLO));
-    let answers = [line, postgres, zookeeper, tls].map(Result::unwrap_or_default);
-    match answers.iter().find_map(|answer| recognized(&answer.said)) {
-        Some(found) => Some(found),
-        // One byte says that it knows what encryption is, and whether it has it.
-        None if matches!(answers[1].said.as_slice(), [b'S' | b'N']) => Some(Protocol::Postgres),
-        None if answers.iter().chain([&first]).all(Answer::is_none) => Some(Protocol::Silence),
-        None => Some(Protocol::Unknown),
-    }
+    let then = match ask_all(host, port, &[LINE, POSTGRES, ZOOKEEPER, CLIENT_HELLO], answer).await {
+        Ok(found) => return Some(found),
+        Err(answers) => answers,
+    };
+    let said_nothing = first.iter().chain(&then).flatten().all(Answer::is_none);
+    Some(if said_nothing { Protocol::Silence } else { Protocol::Unknown })
+}
+
+/// Asks all of these at the same time, each on a connection of its own. Ends as soon as one answer says what it is,
+/// else with all answers: `None` where a connection was not accepted.
+async fn ask_all(
+    host: &str,
+    port: u16,
+    questions: &[&'static [u8]],
+    time: Duration,
+) -> Result<Protocol, Vec<Option<Answer>>> {
+    let mut asking: Vec<_> = questions
+        .iter()
+        .map(|question| (*question, Box::pin(ask(host, port, question, time)), None))
+        .collect();
+    poll_fn(|context| {
+        for (question, asking, ended) in &mut asking {
+            if ended.is_some() {
+                continue;
+            }
+            if let Poll::Ready(answer) = asking.as_mut().poll(context) {
+                let answer = answer.ok();
+                if let Some(found) = answer.as_ref().and_then(|answer| recognized(question, &answer.said)) {
+                    return Poll::Ready(Ok(found));
+                }
+                *ended = Some(answer);
+            }
+        }
+        if asking.iter().any(|(_, _, ended)| ended.is_none()) {
+            return Poll::Pending;
+        }
+        Poll::Ready(Err(asking.iter_mut().map(|(_, _, ended)| ended.take().flatten()).collect()))
+    })
+    .await
 }
 
 /// A line that Redis takes for a command with a wrong argument, and HTTP for a request with an unknown method.
@@ -236,11 +288,13 @@ const CLIENT_HELLO: &[u8] = &{
     hello
 };
 
-/// What says such a thing. `None` if it is not certain.
-fn recognized(said: &[u8]) -> Option<Protocol> {
+/// What says such a thing when it is asked that. `None` if it is not certain.
+fn recognized(question: &[u8], said: &[u8]) -> Option<Protocol> {
     let starts = |with: &[&str]| with.iter().any(|with| said.starts_with(with.as_bytes()));
     let contains = |text: &[u8]| said.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text));
     match said {
+        // One byte says that it knows what encryption is, and whether it has it.
+        [b'S' | b'N'] if question == POSTGRES => Some(Protocol::Postgres),
         // A packet of at most 64 KiB, the first: a greeting of version 10, or an error.
         [_, _, 0, 0, 10 | 0xff, ..] => Some(Protocol::MySql),
         // An alert or a handshake of SSL 3 or TLS.
@@ -278,7 +332,7 @@ async fn ask(host: &str, port: u16, question: &[u8], time: Duration) -> io::Resu
         stream.write_all(question).await?;
         let mut part = [0; 512];
         // The first bytes are enough for all but the words of a server that may not tell.
-        while answer.said.len() < 64 {
+        while answer.said.len() < 64 && recognized(question, &answer.said).is_none() {
             match stream.read(&mut part).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 more => answer.said.extend(&part[..more]),
@@ -289,4 +343,76 @@ async fn ask(host: &str, port: u16, question: &[u8], time: Duration) -> io::Resu
     let ended = timeout(time, talk).await;
     answer.closed = matches!(ended, Ok(Err(_)));
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Listens, answers to this question with that, and tells of everything it was asked, one message a connection.
+    fn server(question: &'static [u8], answer: &'static [u8]) -> (u16, mpsc::Receiver<Vec<u8>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, tell) = (stream.unwrap(), tell.clone());
+                std::thread::spawn(move || {
+                    let (mut said, mut part) = (Vec::new(), [0; 512]);
+                    while let Ok(more @ 1..) = stream.read(&mut part) {
+                        said.extend(&part[..more]);
+                        if said == question {
+                            let _ = stream.write_all(answer);
+                        }
+                    }
+                    let _ = tell.send(said);
+                });
+            }
+        });
+        (port, told)
+    }
+
+    /// `--try` gives a server that starts a second, and wants to connect once more.
+    #[tokio::test]
+    async fn the_right_server_is_asked_nothing_more_once_it_has_answered() {
+        for (expected, question, answer) in [
+            (Protocol::Redis, LINE, &b"-ERR wrong"[..]),
+            (Protocol::Postgres, POSTGRES, b"N"),
+            (Protocol::ZooKeeper, ZOOKEEPER, b"Zookeeper version: 3.9"),
+        ] {
+            let (port, told) = server(question, answer);
+            let hosts = [("127.0.0.1".to_owned(), port)];
+            let limit = Duration::from_secs(5);
+            let first = First { expected, encrypted: false, hosts: &hosts, limit, explained: false };
+            let failed = async { Err::<(), _>(Error::new(Kind::Unavailable, "connection refused")) };
+            let error = first.connect(failed, |_| false).await.unwrap_err();
+            assert_eq!(error.what(), "connection refused");
+            // All connections are closed by now, or will be at once.
+            let ends = Duration::from_secs(1);
+            let asked: Vec<_> = std::iter::from_fn(|| told.recv_timeout(ends).ok()).collect();
+            assert!(asked.iter().all(|said| said.is_empty() || said == question), "{asked:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn another_server_is_named_by_the_one_question_that_it_answers() {
+        for (found, question, answer) in [
+            (Protocol::Redis, LINE, &b"-NOAUTH "[..]),
+            (Protocol::Postgres, POSTGRES, b"S"),
+            (Protocol::ZooKeeper, ZOOKEEPER, b"srvr is not executed because it is not in the whitelist."),
+            (Protocol::Tls, CLIENT_HELLO, &[0x15, 3, 3, 0, 2]),
+        ] {
+            let (port, _told) = server(question, answer);
+            let hosts = [("127.0.0.1".to_owned(), port)];
+            let (expected, limit) = (Protocol::MySql, Duration::from_secs(5));
+            let first = First { expected, encrypted: false, hosts: &hosts, limit, explained: false };
+            let failed = async { Err::<(), _>(Error::new(Kind::Unavailable, "odd")) };
+            let error = first.connect(failed, |_| false).await.unwrap_err();
+            assert!(error.what().contains(&found.to_string()), "{found}: {error}");
+        }
+    }
 }
