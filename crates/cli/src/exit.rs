@@ -135,14 +135,21 @@ fn without_passwords(mut text: String) -> String {
     // A login or parameters, where the password of a URL is.
     let may_have_one =
         |given: &&str| given.split_once(':').is_some_and(|(_, rest)| rest.contains(['@', '?']));
-    for argument in std::env::args_os().skip(1).filter_map(|argument| argument.into_string().ok()) {
+    for argument in std::env::args_os().skip(1) {
+        // As the messages have it, in which what is not UTF-8 is replaced, too.
+        let argument = argument.to_string_lossy();
         // The value of --option=VALUE and of -oVALUE is repeated without its option.
         let long = argument.split_once('=').map(|(_, value)| value);
         let short = argument.strip_prefix('-').and_then(|rest| rest.get(1..));
-        for given in [Some(argument.as_str()), long, short].into_iter().flatten().filter(may_have_one) {
+        for given in [Some(&*argument), long, short].into_iter().flatten().filter(may_have_one) {
             let shown = leasehold::redact(given);
             // Some messages have it in quotes, with escapes.
             text = text.replace(&given.escape_debug().to_string(), &shown).replace(given, &shown);
+            // Of several lines a message has one, or all in one.
+            let mut lines = given.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+            if given.contains('\n') && lines.peek().is_some_and(|first| text.contains(first)) {
+                text = lines.fold(text, |text, line| text.replace(line, "***"));
+            }
         }
     }
     text

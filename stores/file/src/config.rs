@@ -36,22 +36,25 @@ impl Config {
     }
 
     /// Reads `file:`, `file:PATH` or `file:///PATH`, with `?retention=1h` behind it. The path is taken as it is written: no
-    /// escapes, and no `?` in it.
+    /// escapes, and no `?` in it. Any path can be had by `file:?path=PATH`, with escapes.
     pub(crate) fn from_url(mut url: StoreUrl) -> Result<Self> {
         url.without_login()?;
         let retention = url.take("retention").map(|text| duration("retention", &text)).transpose()?;
+        let parameter = url.take("path");
         let rest = url.rest.clone();
-        url.finish(&["retention"])?;
+        url.finish(&["path", "retention"])?;
         let bad = |what: String| {
             Error::new(Kind::Invalid, what)
                 .advice("write file:PATH or file:///PATH, or file: for the default")
         };
-        let path = match rest.strip_prefix("//") {
-            Some(local) if local.starts_with('/') => local,
-            Some(_) => {
+        let path = match (&parameter, rest.strip_prefix("//")) {
+            (Some(path), _) if rest.is_empty() && !path.is_empty() => path,
+            (Some(_), _) => return Err(bad("the file: URL has two paths, or an empty one".to_owned())),
+            (None, Some(local)) if local.starts_with('/') => local,
+            (None, Some(_)) => {
                 return Err(bad("the file: URL names a host, and files are of this host only".to_owned()));
             }
-            None => rest.as_str(),
+            (None, None) => rest.as_str(),
         };
         if path.contains('\0') {
             return Err(bad("the path of the folder has a zero byte in it".to_owned()));
@@ -69,12 +72,30 @@ impl Config {
 
     /// The URL of this folder, whatever the current directory will be then.
     pub(crate) fn url(&self) -> String {
-        let path = self.place.path.display();
+        let path = self.place.path.display().to_string();
+        let url = format!("file:{path}");
+        // What is shown is what a command inside of `leasehold run` is told, so it has to lead here.
+        let reads_back =
+            StoreUrl::parse(&url).is_ok_and(|url| url.rest == path && url.without_login().is_ok());
+        let (url, next) =
+            if reads_back { (url, '?') } else { (format!("file:?path={}", escaped(&path)), '&') };
         match self.retention {
-            RETENTION => format!("file:{path}"),
-            other => format!("file:{path}?retention={}ms", other.as_millis()),
+            RETENTION => url,
+            other => format!("{url}{next}retention={}ms", other.as_millis()),
         }
     }
+}
+
+/// As a parameter of a URL.
+fn escaped(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    for c in path.chars() {
+        match c {
+            ' ' | '#' | '%' | '&' | '?' | '@' => text.push_str(&format!("%{:02X}", u32::from(c))),
+            c => text.push(c),
+        }
+    }
+    text
 }
 
 /// Opens the store that a `file:` URL names, and creates its folder if there is none.
@@ -127,14 +148,38 @@ mod tests {
         let config = config("file:/a?retention=2s").unwrap();
         assert_eq!(config.retention, Duration::from_secs(2));
         assert_eq!(config.url(), "file:/a?retention=2000ms");
-        assert_eq!(super::Config::from_url(StoreUrl::parse(&config.url()).unwrap()).unwrap(), config);
+        assert_eq!(Config::from_url(StoreUrl::parse(&config.url()).unwrap()).unwrap(), config);
+    }
+
+    #[test]
+    fn the_printed_url_leads_to_the_same_folder_whatever_its_name_is() {
+        for name in
+            ["a", "a b", "a@b", "a:b", "a%41", "a#", "a&b=c", "a?b", "a:b@c", "a?b@c&d", "%3F ?:@#&=+é"]
+        {
+            for retention in [RETENTION, Duration::from_secs(2)] {
+                let mut config = Config::at(PathBuf::from("/").join(name)).unwrap();
+                config.retention = retention;
+                assert_eq!(Config::from_url(StoreUrl::parse(&config.url()).unwrap()).unwrap(), config);
+            }
+        }
+        let plain = Config::at(PathBuf::from("/a b/%20@c")).unwrap();
+        assert_eq!(plain.url(), "file:/a b/%20@c");
+        let other = Config::at(PathBuf::from("/a?b@c")).unwrap();
+        assert_eq!(other.url(), "file:?path=/a%3Fb%40c");
     }
 
     #[test]
     fn bad_urls_are_refused_with_advice() {
-        for url in
-            ["file://host/path", "file:/a?retention=soon", "file:/a?retain=1s", "file:a\0b", "file:u:p@h/a"]
-        {
+        for url in [
+            "file:?path=",
+            "file:/a?path=/b",
+            "file:?path=/a%00",
+            "file://host/path",
+            "file:/a?retention=soon",
+            "file:/a?retain=1s",
+            "file:a\0b",
+            "file:u:p@h/a",
+        ] {
             let e = config(url).unwrap_err();
             assert_eq!(e.kind(), Kind::Invalid, "{url}");
             assert!(e.advice_text().is_some(), "{e}");

@@ -1,5 +1,6 @@
 //! A `leasehold run` inside a `leasehold run`: it finds the store of the outer one, login included.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use leasehold_testkit::servers::{Redis, RedisOptions};
@@ -12,8 +13,20 @@ static SERVER: LazyLock<Redis> = LazyLock::new(|| Redis::start(RedisOptions::new
 
 /// Runs a shell under the lock `outer`, in which `leasehold` can be called.
 fn outer(house: &House, store: &str, by_variable: bool, script: &str) -> crate::house::Done {
+    outer_in(&house.path(""), house, store, by_variable, script)
+}
+
+/// The same in another folder than the house's.
+fn outer_in(
+    folder: &Path,
+    house: &House,
+    store: &str,
+    by_variable: bool,
+    script: &str,
+) -> crate::house::Done {
     let script = script.replace("LEASEHOLD ", concat!(env!("CARGO_BIN_EXE_leasehold"), " "));
     let mut command = house.leasehold::<&str>([]);
+    command.current_dir(folder);
     if by_variable {
         command.env("LEASEHOLD_STORE", store);
     } else {
@@ -48,6 +61,35 @@ fn an_inner_run_has_the_password_file_of_the_outer_one_wherever_it_is_started() 
         for by_variable in [true, false] {
             let done = outer(&house, &store, by_variable, script).expect(0);
             assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("mine\n", ""));
+        }
+    }
+}
+
+#[test]
+fn an_inner_run_has_the_password_file_of_a_folder_with_any_name() {
+    let house = House::new();
+    let folder = house.path("a@b %3F?c #&=:d");
+    std::fs::create_dir(&folder).expect("a folder can be made");
+    std::fs::write(folder.join("pw"), format!("{PASSWORD}\n")).expect("a file can be written");
+    let store = format!("redis://{}?password-file=pw&timeout=2s", SERVER.address());
+    let script = "cd /; LEASEHOLD run inner -- sh -c 'cd /tmp; LEASEHOLD run innermost -- echo mine'";
+    for by_variable in [true, false] {
+        let done = outer_in(&folder, &house, &store, by_variable, script).expect(0);
+        assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("mine\n", ""));
+    }
+}
+
+#[test]
+fn an_inner_run_has_the_files_of_a_folder_with_any_name() {
+    for name in ["a?b", "a:b@c", "a?b@c", "%3F #&=:a@b?retention=1s"] {
+        let house = House::new();
+        let folder = house.path(name);
+        std::fs::create_dir(&folder).expect("a folder can be made");
+        let script = "cd /; LEASEHOLD run inner -- LEASEHOLD show outer";
+        for by_variable in [true, false] {
+            let done = outer_in(&folder, &house, "file:locks", by_variable, script).expect(0);
+            assert!(done.stdout.starts_with("outer: held by 1"), "{done:?}");
+            assert_eq!(done.stderr, "");
         }
     }
 }

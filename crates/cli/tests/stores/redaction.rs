@@ -2,7 +2,9 @@
 //! URL that a store shows, not by the program. The URLs are random, and most are malformed.
 
 use std::error::Error as _;
+use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStringExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -287,7 +289,14 @@ fn a_url_where_none_belongs_is_not_printed_by_the_program() {
     let one = |url: &str| Given { url: url.to_owned(), pieces: vec!["QZXJ".into(), "QXXQ".into()] };
     let mut all = some(16);
     all.extend(
-        ["redis://u:QZXJ@QXXQ?Q@127.0.0.1:1", "redis://h?password=QZXJ", "QZXJ:x@127.0.0.1:1"].map(one),
+        [
+            "redis://u:QZXJ@QXXQ?Q@127.0.0.1:1",
+            "redis://h?password=QZXJ",
+            "QZXJ:x@127.0.0.1:1",
+            "redis://u:QZXJ\nQXXQ@127.0.0.1:1",
+            "redis://u:QZXJ\n\nQXXQ@127.0.0.1:1",
+        ]
+        .map(one),
     );
     let mut started = Vec::new();
     for given in all {
@@ -315,6 +324,44 @@ fn a_url_where_none_belongs_is_not_printed_by_the_program() {
         for (given, args, program) in started.drain(..) {
             let output = program.wait_with_output().expect("its end");
             assert!(!output.status.success(), "{args:?}");
+            given.hides(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
+        }
+    }
+}
+
+#[test]
+fn a_url_that_is_not_text_is_not_printed_by_the_program() {
+    let pieces = vec!["QZXJ".to_owned(), "QXXQ".to_owned()];
+    let given = Given { url: "redis://u:QZXJ\\xffQXXQ@h".to_owned(), pieces };
+    let mut started = Vec::new();
+    for url in
+        [&b"redis://u:QZXJ\xffQXXQ@h"[..], b"redis://h?password=QZXJ'\xc3\"QXXQ", b"QZXJ:\xe2\x82QXXQ@h"]
+    {
+        let not_text = |option: &str| OsString::from_vec([option.as_bytes(), url].concat());
+        for format in ["text", "json"] {
+            for args in [
+                vec![not_text("")],
+                vec!["ls".into(), "a".into(), not_text("")],
+                vec!["show".into(), not_text("")],
+                vec!["run".into(), "x".into(), not_text(""), "--".into(), "true".into()],
+                vec!["run".into(), "x".into(), not_text("-n"), "--".into(), "true".into()],
+                vec!["run".into(), "x".into(), "--wait".into(), not_text(""), "--".into(), "true".into()],
+                vec![not_text("--format="), "ls".into()],
+                vec![not_text("--stroe="), "ls".into()],
+                vec![not_text("--store="), "ls".into()],
+                vec!["completions".into(), not_text("")],
+                vec!["man".into(), not_text("")],
+                vec!["schema".into(), not_text("")],
+            ] {
+                let mut program = Command::new("timeout");
+                program.args(["60", env!("CARGO_BIN_EXE_leasehold"), "--format", format]).args(&args);
+                program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+                started.push((args, program.spawn().expect("it starts")));
+            }
+        }
+        for (args, program) in started.drain(..) {
+            let output = program.wait_with_output().expect("its end");
+            assert_eq!(output.status.code(), Some(64), "{args:?}: {output:?}");
             given.hides(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
         }
     }

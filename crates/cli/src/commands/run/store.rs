@@ -22,7 +22,7 @@ fn is_path(key: &str) -> bool {
 fn with_whole_paths(url: &str, folder: &Path) -> String {
     let Some((head, query)) = url.split_once('?') else { return url.to_owned() };
     let whole = |pair: &str| match pair.split_once('=') {
-        Some((key, path)) if is_path(key) && !path.starts_with('/') && !path.starts_with("%2") => {
+        Some((key, path)) if is_path(key) && !is_whole(path) => {
             format!("{key}={}/{path}", encoded(&folder.to_string_lossy()))
         }
         _ => pair.to_owned(),
@@ -30,8 +30,20 @@ fn with_whole_paths(url: &str, folder: &Path) -> String {
     format!("{head}?{}", query.split('&').map(whole).collect::<Vec<_>>().join("&"))
 }
 
+fn is_whole(path: &str) -> bool {
+    ["/", "%2F", "%2f"].iter().any(|slash| path.starts_with(slash))
+}
+
+/// As a parameter: all that the reader of URLs could take for something else.
 fn encoded(path: &str) -> String {
-    path.trim_end_matches('/').replace('%', "%25").replace('&', "%26").replace('?', "%3F")
+    let mut text = String::new();
+    for c in path.trim_end_matches('/').chars() {
+        match c {
+            ' ' | '#' | '%' | '&' | '?' | '@' => text.push_str(&format!("%{:02X}", u32::from(c))),
+            c => text.push(c),
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -48,6 +60,10 @@ mod tests {
         assert_eq!(
             at(Some("redis://h?password-file=p&db=1&ca=/c&key=k"), "redis://h"),
             "redis://h?password-file=/a%26b/p&db=1&ca=/c&key=/a%26b/k"
+        );
+        assert_eq!(
+            for_the_command(Some("redis://h?ca=%20x&key=%2Fk"), String::new(), Path::new("/a@b%#? c")),
+            "redis://h?ca=/a%40b%25%23%3F%20c/%20x&key=%2Fk"
         );
     }
 }
