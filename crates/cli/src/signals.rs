@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::net::unix::pipe;
 
 use crate::sys;
@@ -38,7 +38,8 @@ impl Caught {
 /// Where a signal came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sender {
-    /// The terminal, and so every process of its foreground job got the signal.
+    /// The kernel, for the terminal. Its keys are for every process of the foreground job. That it was closed (SIGHUP,
+    /// and SIGCONT for those that are stopped) is told to the leader of the session, and perhaps to nobody else.
     Terminal,
     /// A process with this id (0 if it can't be seen from here).
     Process(i32),
@@ -76,6 +77,18 @@ impl Signals {
                 return caught;
             }
         }
+    }
+
+    /// What has come by now, whether the runtime knows of it or not.
+    pub(crate) fn so_far(&mut self) -> Vec<Caught> {
+        let mut note = [0; sys::NOTE];
+        let mut next =
+            || rustix::io::retry_on_intr(|| rustix::io::read(&self.notes, &mut note)).map(|n| (n, note));
+        let mut came = Vec::new();
+        while let Ok((sys::NOTE, note)) = next() {
+            came.extend(Caught::of(note));
+        }
+        came
     }
 
     /// The next signal that asks the program to end.
@@ -141,8 +154,30 @@ fn ignored_from_the_start() -> u64 {
     parse_ignored(&status)
 }
 
+/// The signals that wait at this process for not being blocked any more, of those that were sent to it as a whole.
+pub(crate) fn pending() -> u64 {
+    parse(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), "ShdPnd:")
+}
+
+/// Whether this signal is in the set.
+pub(crate) fn is_in(signal: Signal, set: u64) -> bool {
+    set & bit(signal) != 0
+}
+
+/// Whether a process does something of its own about this signal: it would live on.
+pub(crate) fn is_handled_by(process: Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero()));
+    let status = status.unwrap_or_default();
+    is_in(signal, parse(&status, "SigCgt:") | parse(&status, "SigBlk:"))
+}
+
 fn parse_ignored(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    parse(status, "SigIgn:")
+}
+
+/// A set of signals in `/proc/PID/status`.
+fn parse(status: &str, which: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(which));
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpgid, getpid, getsid, kill_process};
+use rustix::process::{Pid, Signal, getpgid, getpid, kill_process};
 
 /// A living process of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,9 @@ struct Stat {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Root {
     pub(crate) pid: Pid,
-    session: i32,
+    /// As /proc has it: 0 is one whose leader can't be seen from here, as it is outside of our container. `None` if it
+    /// could not be read: then all sessions count, as it is better to wait for a daemon than not for the command.
+    session: Option<i32>,
     command: Option<Pid>,
     /// Whether the command's id may be another process's by now.
     reaped: bool,
@@ -45,7 +47,9 @@ pub(crate) struct Root {
 impl Root {
     /// Below this process, in our own session as it is now.
     pub(crate) fn at(pid: Pid) -> Self {
-        let session = getsid(None).map_or(0, |session| session.as_raw_nonzero().get());
+        // Not by getsid(2): what it gives may be 0, which is no process id.
+        let own = read(getpid().as_raw_nonzero().get()).ok().flatten();
+        let session = own.map(|stat| stat.session);
         Root { pid, session, command: None, reaped: true }
     }
 
@@ -65,14 +69,19 @@ impl Root {
     }
 
     fn counts(&self, stat: &Stat) -> bool {
-        let command = self.command.map_or(0, |command| command.as_raw_nonzero().get());
-        stat.session == self.session || [stat.session, stat.pid].contains(&command)
+        let is_command = |id: i32| self.command.is_some_and(|command| command.as_raw_nonzero().get() == id);
+        self.session.is_none_or(|session| session == stat.session)
+            || is_command(stat.session)
+            || is_command(stat.pid)
     }
 }
 
 /// All living processes of the tree, without the root itself, and those children of the root that it has not waited for
 /// yet. An error if that can't be seen.
 pub(crate) fn below(root: Root) -> io::Result<Vec<Member>> {
+    if !is_visible() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
     let mut children: HashMap<i32, Vec<Stat>> = HashMap::new();
     for stat in everything()? {
         children.entry(stat.parent).or_default().push(stat);
@@ -94,14 +103,18 @@ pub(crate) fn below(root: Root) -> io::Result<Vec<Member>> {
     Ok(found)
 }
 
-/// Whether trees can be seen here at all, if perhaps not at this moment (no more files may be opened).
+/// Whether trees can be seen here at all, if perhaps not at this moment (no more files may be opened). A /proc of
+/// another container than ours has the ids of other processes.
 pub(crate) fn is_visible() -> bool {
-    !matches!(read(getpid().as_raw_nonzero().get()), Ok(None))
+    match std::fs::read_link("/proc/self") {
+        Ok(own) => own.to_str().and_then(|id| id.parse().ok()) == Some(getpid().as_raw_nonzero().get()),
+        Err(e) => !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied),
+    }
 }
 
 /// Whether a process descends from `root`.
 pub(crate) fn is_below(process: i32, root: Pid) -> bool {
-    let mut at = process;
+    let mut at = if is_visible() { process } else { 0 };
     while at > 1 {
         match read(at) {
             Ok(Some(stat)) if stat.parent == root.as_raw_nonzero().get() => return true,

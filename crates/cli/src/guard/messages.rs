@@ -28,6 +28,8 @@ pub(super) enum Order {
 /// From the guard to the runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
+    /// The command is about to be started; these signals have come already, and it won't hear them.
+    Starting { missed: u32 },
     /// The command runs, and this is its id.
     Started(Pid),
     /// The command could not be started, for this reason of the system.
@@ -121,6 +123,7 @@ impl Message for Report {
 
     fn to_bytes(&self) -> Vec<u8> {
         let (kind, number) = match self {
+            Report::Starting { missed } => (b'M', missed.cast_signed()),
             Report::Started(pid) => (b'S', pid.as_raw_nonzero().get()),
             Report::NotStarted(code) => (b'F', *code),
             Report::Ended(Ended::Exited(code)) => (b'E', i32::from(*code)),
@@ -135,6 +138,7 @@ impl Message for Report {
         let (kind, rest) = bytes.split_first()?;
         let number = number(rest)?;
         match kind {
+            b'M' => Some(Report::Starting { missed: number.cast_unsigned() }),
             b'S' => Pid::from_raw(number).map(Report::Started),
             b'F' => Some(Report::NotStarted(number)),
             b'E' => Some(Report::Ended(Ended::Exited(number as u8))),
@@ -226,6 +230,7 @@ mod tests {
             term_at: None,
             kill_at: Some(Duration::from_micros(1_234_567)),
         }));
+        there_and_back(Report::Starting { missed: (1 << 31) | 2 });
         there_and_back(Report::NotStarted(2));
         there_and_back(Report::Ended(Ended::Exited(255)));
         there_and_back(Report::Ended(Ended::Signalled(9)));

@@ -24,16 +24,19 @@
 mod messages;
 mod serve;
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 use crate::args::Format;
 use crate::child::Environment;
+use crate::signals;
 use crate::sys;
 
 use messages::Order;
@@ -43,6 +46,8 @@ pub(crate) use messages::{Deadlines, Report};
 pub(crate) struct Job<'a> {
     pub(crate) command: &'a [std::ffi::OsString],
     pub(crate) format: Format,
+    /// Whether nothing is said but what is wrong.
+    pub(crate) quiet: bool,
 }
 
 /// The runner's side, while there is no command yet.
@@ -50,6 +55,23 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Guard {
     pub(crate) id: Pid,
     socket: OwnedFd,
+    start: Rc<Cell<Option<Start>>>,
+}
+
+/// What is known of the moment in which the command was started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start {
+    command: Pid,
+    missed: u32,
+}
+
+impl Start {
+    /// Whether a key of the terminal that was pressed around the start is to be passed on to the command. Yes if it
+    /// came before, and if the command has no handler for it: had it heard, it would not be alive, and else it does no
+    /// harm. A command that has one by now ran for long enough to have heard.
+    pub(crate) fn was_before(&self, signal: Signal) -> bool {
+        signals::is_in(signal, self.missed.into()) || !signals::is_handled_by(self.command, signal)
+    }
 }
 
 impl Guard {
@@ -60,12 +82,17 @@ impl Guard {
         let (ours, its) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
         become_reaper();
         match sys::fork()? {
-            Some(id) => Ok(Guard { id, socket: ours }),
+            Some(id) => Ok(Guard { id, socket: ours, start: Rc::default() }),
             None => {
                 drop(ours);
                 serve::serve(job, &its)
             }
         }
+    }
+
+    /// Will tell of the start, once there was one.
+    pub(crate) fn start(&self) -> Rc<Cell<Option<Start>>> {
+        self.start.clone()
     }
 
     /// Has the command started, in this group or, with `None`, in one of its own; returns its process id.
@@ -80,13 +107,18 @@ impl Guard {
         }
         let lifeline = lifeline.as_ref().map(AsFd::as_fd);
         messages::send(&self.socket, &Order::Spawn { group }, lifeline)?;
-        let command = match messages::receive::<Report>(&self.socket)? {
-            Some((Report::Started(command), _)) => command,
-            Some((Report::NotStarted(code), _)) => {
-                return Err(NotStarted::Command(io::Error::from_raw_os_error(code)));
+        let mut before = 0;
+        let command = loop {
+            match messages::receive::<Report>(&self.socket)? {
+                Some((Report::Starting { missed }, _)) => before = missed,
+                Some((Report::Started(command), _)) => break command,
+                Some((Report::NotStarted(code), _)) => {
+                    return Err(NotStarted::Command(io::Error::from_raw_os_error(code)));
+                }
+                _ => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
             }
-            _ => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         };
+        self.start.set(Some(Start { command, missed: before }));
         let socket = std::os::unix::net::UnixStream::from(self.socket);
         socket.set_nonblocking(true)?;
         Ok((Link { socket: UnixStream::from_std(socket)?, told: Deadlines::default() }, command))

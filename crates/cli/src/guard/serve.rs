@@ -53,6 +53,10 @@ fn start(job: &Job<'_>, socket: &OwnedFd, mask: Mask) -> Option<Guarded> {
             (Order::Watch(_), _) => {}
             (Order::Spawn { group }, lifeline) => {
                 let session = Root::at(getpid());
+                // What the terminal sent to the whole job waits here, as we block it. The command hears what comes from
+                // now on itself, but for a moment between here and the fork.
+                let missed = signals::pending() as u32;
+                let _ = messages::send(socket, &Report::Starting { missed }, None);
                 return match child::spawn(job.command, &env, group, mask) {
                     Ok(id) => {
                         step_aside(group.is_some());
@@ -62,6 +66,7 @@ fn start(job: &Job<'_>, socket: &OwnedFd, mask: Mask) -> Option<Guarded> {
                             root: session.of(id),
                             group: group.is_none().then_some(id),
                             format: job.format,
+                            quiet: job.quiet,
                             ended: None,
                             signals: ended,
                             timer,
@@ -100,6 +105,7 @@ struct Guarded {
     /// Its process group, if it has one of its own.
     group: Option<Pid>,
     format: Format,
+    quiet: bool,
     ended: Option<Ended>,
     /// A note for every SIGCHLD.
     signals: OwnedFd,
@@ -184,7 +190,7 @@ impl Guarded {
         if !std::mem::replace(&mut self.overdue, true) {
             let what = "the lock or --max-hold ends, and leasehold does nothing about it (was it stopped?); \
                         the command is being stopped";
-            exit::warn(self.format, "guard", what);
+            self.warn(what);
             let _ = messages::send(socket, &Report::Stopping, None);
         }
     }
@@ -193,12 +199,11 @@ impl Guarded {
     fn end_without_the_runner(&mut self) {
         let began = Instant::now();
         let mut killed = self.signal(Signal::KILL);
-        exit::warn(self.format, "guard", "leasehold was killed; its command is being killed");
+        self.warn("leasehold was killed; its command is being killed");
         let (mut pause, mut complained) = (Duration::from_micros(200), false);
         loop {
             if self.reap(None) {
-                exit::warn(self.format, "guard", "the command and all that it started are gone");
-                return;
+                return self.warn("the command and all that it started are gone");
             }
             if !killed {
                 let left: Vec<String> = tree::below(self.root)
@@ -210,19 +215,22 @@ impl Guarded {
                     "the processes {} belong to another user and run on without the lock",
                     left.join(", ")
                 );
+                // This is wrong, and somebody has to do something about it: said with --quiet as well.
                 return exit::warn(self.format, "guard", what);
             }
             if !complained && began.elapsed() > Duration::from_secs(1) {
                 complained = true;
-                exit::warn(
-                    self.format,
-                    "guard",
-                    "the command does not end yet; it is killed again and again",
-                );
+                self.warn("the command does not end yet; it is killed again and again");
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(20));
             killed = self.signal(Signal::KILL);
+        }
+    }
+
+    fn warn(&self, what: &str) {
+        if !self.quiet {
+            exit::warn(self.format, "guard", what);
         }
     }
 

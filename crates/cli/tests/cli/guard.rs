@@ -504,3 +504,58 @@ fn times_of_the_boot_clock(id: &str) -> Vec<Duration> {
         })
         .collect()
 }
+
+#[test]
+fn the_guard_says_nothing_where_the_runner_stops_the_command_itself() {
+    let house = House::new();
+    let ignores = "trap '' TERM; sleep 5";
+    for options in [&["--grace", "300ms"][..], &["--grace", "300ms", "--quiet"], &["--grace", "0s"]] {
+        let args = [&["run", "q", "--max-hold", "500ms"], options, &["--", "sh", "-c", ignores]].concat();
+        let done = house.run(args).expect(124).says(&["--max-hold"]);
+        assert!(!done.stderr.contains("guard"), "{options:?}: {done:?}");
+    }
+    // Here it is killed at once.
+    let holder = house.start(["run", "q", "--on-lost", "kill", "--", "sh", "-c", "echo > ready; sleep 5"]);
+    until("it runs", || house.path("ready").exists());
+    house.run(["release", "q", "--force", "--yes"]).expect(0);
+    let done = holder.done().expect(76).says(&["lost"]);
+    assert!(!done.stderr.contains("guard"), "{done:?}");
+}
+
+#[test]
+fn a_quiet_runner_that_was_killed_has_a_quiet_guard() {
+    let house = House::new();
+    let running = family(&house, &["--quiet"]);
+    running.signal(Signal::KILL);
+    let done = running.done().expect(-9);
+    until_all_are_dead(&house);
+    assert_eq!(done.stderr, "");
+}
+
+/// A container is entered like that: the session's leader, and the group's, are processes that nobody in it can see.
+#[test]
+fn a_session_from_outside_of_the_container_is_one_as_any_other() {
+    let house = House::new();
+    for inner in [&["unshare", "-pf", "--mount-proc"][..], &["unshare", "-pf"]] {
+        // Without the terminal of whoever runs this test.
+        let unshared = |args: &[&str]| {
+            let mut command = Command::new("setsid");
+            command.args(inner).args(args).env("LEASEHOLD_STORE", house.store());
+            command.current_dir(house.path("")).stdin(Stdio::null()).stdout(Stdio::piped());
+            command.stderr(Stdio::piped());
+            Running::of(command.spawn().expect("setsid starts")).done()
+        };
+        if unshared(&["true"]).code() != 0 {
+            return;
+        }
+        let script = "(sleep 0.5; echo late > got) > /dev/null 2>&1 & echo hi";
+        let done = unshared(&[env!("CARGO_BIN_EXE_leasehold"), "run", "ns", "--", "sh", "-c", script]);
+        let done = done.expect(0);
+        assert_eq!(
+            (done.stdout.as_str(), house.read("got").as_str()),
+            ("hi\n", "late\n"),
+            "{inner:?} {done:?}"
+        );
+        std::fs::remove_file(house.path("got")).expect("a file");
+    }
+}

@@ -5,7 +5,10 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::house::{Done, House, Running, until};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::house::{Done, House, Running, is_alive, until};
+use crate::processes;
 
 fn there_is_script() -> bool {
     Command::new("script").arg("--version").output().is_ok_and(|o| o.status.success())
@@ -13,6 +16,21 @@ fn there_is_script() -> bool {
 
 /// Runs a shell script on a new terminal, typing these keys as soon as the file `ready` exists.
 fn on_terminal(house: &House, script: &str, keys: &[u8]) -> Option<Done> {
+    let mut child = terminal(house, script)?.spawn().expect("script starts");
+    let mut keyboard = child.stdin.take().expect("a pipe");
+    let running = Running::of(child);
+    if !keys.is_empty() {
+        until("it is ready for keys", || house.path("ready").exists());
+        keyboard.write_all(keys).expect("it reads");
+        keyboard.flush().expect("it reads");
+    }
+    let done = running.done();
+    drop(keyboard);
+    Some(done)
+}
+
+/// A new terminal that runs a shell script, which is the leader of its session.
+fn terminal(house: &House, script: &str) -> Option<Command> {
     if !there_is_script() {
         return None;
     }
@@ -25,17 +43,7 @@ fn on_terminal(house: &House, script: &str, keys: &[u8]) -> Option<Done> {
         .env("SHELL", "/bin/sh")
         .env_remove("NO_COLOR");
     terminal.current_dir(house.path("")).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = terminal.spawn().expect("script starts");
-    let mut keyboard = child.stdin.take().expect("a pipe");
-    let running = Running::of(child);
-    if !keys.is_empty() {
-        until("it is ready for keys", || house.path("ready").exists());
-        keyboard.write_all(keys).expect("it reads");
-        keyboard.flush().expect("it reads");
-    }
-    let done = running.done();
-    drop(keyboard);
-    Some(done)
+    Some(terminal)
 }
 
 #[test]
@@ -84,6 +92,65 @@ fn ctrl_c_while_waiting_ends_the_script_around_us() {
     assert_eq!(house.read("rounds"), "1\n", "{done:?}");
     assert!(!house.path("after").exists());
     assert_eq!(house.waiters("x"), 0);
+}
+
+#[test]
+fn a_terminal_that_is_closed_ends_the_command_of_a_runner_that_leads_its_session() {
+    let house = House::new();
+    // The kernel tells the leader of the session, and nobody else.
+    let script = "exec LEASEHOLD run x -- sh -c 'echo $$ > pid; exec sleep 20'";
+    let Some(mut terminal) = terminal(&house, script) else { return };
+    let running = Running::of(terminal.spawn().expect("script starts"));
+    until("the command runs", || house.read("pid").ends_with('\n'));
+    let leader = rustix::process::getsid(Pid::from_raw(house.read("pid").trim().parse().expect("a number")));
+    assert_eq!(leader, Ok(processes::runner_above(&house.read("pid"))));
+    running.signal(Signal::KILL);
+    drop(running);
+    let closed = std::time::Instant::now();
+    until("the command is gone", || !is_alive(&house.read("pid")));
+    assert!(closed.elapsed().as_secs() < 15, "it ran to its end");
+    until("the lock is free", || house.holders("x") == 0);
+}
+
+/// The runner has seen that no signal came, and the command is not there yet: only the runner hears of this Ctrl-C. The
+/// guard is stopped meanwhile, so that the moment is long enough.
+#[test]
+fn ctrl_c_at_the_start_of_the_command_reaches_it() {
+    let house = House::new();
+    let holder = house.hold(&["x"], "done");
+    let script =
+        "sh -c 'echo $$ > runner; exec LEASEHOLD run x -- sh -c \"sleep 5; echo > slept\"'; echo > after";
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if !there_is_script() {
+                return;
+            }
+            until("it waits", || house.waiters("x") == 1);
+            let runner: i32 = house.read("runner").trim().parse().expect("a process id");
+            let (guard, ..) =
+                processes::all().into_iter().find(|(.., parent)| *parent == runner).expect("a guard");
+            let tell = |signal| {
+                kill_process(Pid::from_raw(guard).expect("a process id"), signal).expect("it lives");
+            };
+            tell(Signal::STOP);
+            house.touch("done");
+            holder.done().expect(0);
+            until("it has the lock", || house.holders("x") == 1);
+            // Time for the order to start the command.
+            house.run(["run", "x", "--wait", "300ms", "--", "true"]).expect(75);
+            house.touch("ready");
+            until("the guard would have heard as well", || {
+                let status = std::fs::read_to_string(format!("/proc/{guard}/status")).unwrap_or_default();
+                let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+                pending.is_some_and(|mask| mask.trim().ends_with('2'))
+            });
+            tell(Signal::CONT);
+        });
+        on_terminal(&house, script, b"\x03")
+    });
+    let Some(done) = done else { return };
+    assert!(!house.path("slept").exists() && !house.path("after").exists(), "{done:?}");
+    assert_eq!(house.holders("x"), 0);
 }
 
 #[test]

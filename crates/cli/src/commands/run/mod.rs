@@ -22,7 +22,7 @@ use crate::child::{Environment, Group};
 use crate::commands::{Done, GIVE_BACK, SAY_THAT_WE_WAIT, catch, close, connect_with, ended_by, report};
 use crate::exit::{self, Exit, Failure};
 use crate::guard::{Guard, Job};
-use crate::signals::{self, Signals};
+use crate::signals::{self, Caught, Signals};
 use crate::{output, terminal};
 
 pub(crate) use plan::{Patience, Plan};
@@ -30,7 +30,7 @@ use supervise::{Outcome, Supervisor};
 
 /// Starts the guard of the command. Must be called while this process has one thread.
 pub(crate) fn guard(plan: &Plan) -> Result<Guard, Failure> {
-    Guard::fork(&Job { command: &plan.command, format: plan.format }).map_err(|e| {
+    Guard::fork(&Job { command: &plan.command, format: plan.format, quiet: plan.quiet }).map_err(|e| {
         Failure::new(Exit::UNAVAILABLE, "system", format!("the guard process could not be started: {e}"))
     })
 }
@@ -118,9 +118,25 @@ async fn run_under(
 ) -> Done {
     let began = boot_time();
     let env = environment(store, plan, &held);
-    let outcome = match Group::spawn(guard, plan.program(), &env, client.lifeline()) {
-        Ok(group) => Supervisor::over(group, plan, began).until_gone(&held, signals, timer).await,
+    // What came since the grant ends us as if it had come before.
+    let early = signals.so_far();
+    if let Some(signal) = first_that_ends_us(&early) {
+        give_back(client, held, plan, signals).await;
+        return Err(given_up(signal));
+    }
+    let mut early: Vec<(Caught, bool)> = early.into_iter().map(|caught| (caught, true)).collect();
+    let start = guard.start();
+    let spawned = Group::spawn(guard, plan.program(), &env, client.lifeline());
+    // This may have come before there was a command that could hear it.
+    let around = signals.so_far();
+    let ends_us = first_that_ends_us(&around);
+    let was_before = |signal| start.get().is_none_or(|start| start.was_before(signal));
+    early.extend(around.into_iter().map(|caught| (caught, was_before(caught.signal))));
+    let outcome = match spawned {
+        Ok(group) => Supervisor::over(group, plan, began, early).until_gone(&held, signals, timer).await,
         Err(failure) => {
+            // A guard that was just forked dies of Ctrl-C itself, and what is to be told is that.
+            let failure = ends_us.map_or(failure, given_up);
             give_back(client, held, plan, signals).await;
             return Err(failure);
         }
@@ -130,6 +146,10 @@ async fn run_under(
     }
     give_back(client, held, plan, signals).await;
     finish(outcome)
+}
+
+fn first_that_ends_us(signals: &[Caught]) -> Option<Signal> {
+    signals.iter().map(|caught| caught.signal).find(|signal| signals::ends_us(*signal))
 }
 
 /// A signal ended the wait. On a terminal, the shell around us must see that it was Ctrl-C.

@@ -21,12 +21,15 @@ const SAY_LEFT_BEHIND: Duration = Duration::from_secs(1);
 /// How often what is being killed is looked at.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LATER_LOOKS: Duration = Duration::from_millis(250);
-/// Between the last signal and the end of the lease: the time that the kernel may need to end a group.
-const SLACK: Duration = Duration::from_millis(20);
+/// Between the guard's last signal and the end of the lease: the time that the kernel may need to end a group.
+const GUARD_SLACK: Duration = Duration::from_millis(20);
+/// The same for our last signal: a moment more, as the guard acts only where we don't.
+const SLACK: Duration = Duration::from_millis(40);
 /// How much of what a store is certain of at a time the stop of a command may take: a tenth. See [`Supervisor::lead`].
 const LEAD: u32 = 10;
-/// How much later than we the guard tells the command to stop, if it has to: it acts only where we don't.
-const GUARD_DELAY: Duration = Duration::from_millis(250);
+/// How much later than we the guard tells the command to stop, if it has to: it acts only where we don't. On a machine
+/// that is busy we may be late.
+const GUARD_DELAY: Duration = Duration::from_millis(500);
 
 /// How it ended.
 #[derive(Debug)]
@@ -48,6 +51,10 @@ pub(crate) struct Supervisor<'a> {
     requested: bool,
     told_to_end: bool,
     warned: bool,
+    /// Whether the command was sent SIGKILL.
+    killed: bool,
+    /// What came around the start of the command, and whether that has missed it.
+    early: Vec<(Caught, bool)>,
     pause: Duration,
     /// When to say that the command has ended and left something behind, if it has not been said.
     say_left_behind: Option<Duration>,
@@ -77,8 +84,9 @@ enum Why {
 }
 
 impl<'a> Supervisor<'a> {
-    /// Takes over a group that was just spawned. `began` is when the lock was got.
-    pub(crate) fn over(group: Group, plan: &'a Plan, began: Duration) -> Self {
+    /// Takes over a group that was just spawned. `began` is when the lock was got, and `early` what came around the
+    /// start, with whether the command has missed it if it was for the whole job.
+    pub(crate) fn over(group: Group, plan: &'a Plan, began: Duration, early: Vec<(Caught, bool)>) -> Self {
         Supervisor {
             plan,
             group,
@@ -88,6 +96,8 @@ impl<'a> Supervisor<'a> {
             requested: false,
             told_to_end: false,
             warned: false,
+            killed: false,
+            early,
             pause: FIRST_LOOK,
             say_left_behind: None,
             fullest: Duration::ZERO,
@@ -105,12 +115,15 @@ impl<'a> Supervisor<'a> {
         while !self.group.is_gone() {
             self.fullest = self.fullest.max(held.remaining().unwrap_or_default());
             self.tell_guard(held);
+            for (caught, missed) in std::mem::take(&mut self.early) {
+                self.on_signal(caught, missed);
+            }
             let next = self.next_look(held);
             tokio::select! {
                 biased;
-                signal = signals.next() => self.on_signal(signal),
+                signal = signals.next() => self.on_signal(signal, false),
                 () = self.group.changed() => self.on_changed(held),
-                why = &mut lost, if !self.lost => self.on_lost(why),
+                why = &mut lost, if !self.lost => self.on_lost(why, held),
                 () = &mut requested, if !self.requested => self.on_request(),
                 () = timer.sleep_until(next) => self.on_time(held),
             }
@@ -123,21 +136,24 @@ impl<'a> Supervisor<'a> {
         let now = boot_time();
         let mut told = Deadlines::default();
         if let Some(left) = held.remaining().filter(|_| self.plan.on_lost != OnLost::Ignore && !self.lost) {
-            let left = left.saturating_sub(SLACK);
+            let left = left.saturating_sub(GUARD_SLACK);
             // Where we would tell it to stop, and a moment later.
             let term = self.left_before_stop(held).filter(|term| left.saturating_sub(*term) > SLACK);
             let term_at = term.map(|term| now + term + GUARD_DELAY.min((left - term) / 4));
             told = Deadlines { term_at, kill_at: Some(now + left) };
         }
-        if let Some(most) = self.plan.max_hold {
+        if let (Some(most), None) = (self.plan.max_hold, self.stop) {
             let over = self.began + most + GUARD_DELAY;
             told = told.or(Deadlines { term_at: Some(over), kill_at: Some(over + self.plan.grace) });
         }
         if let Some(stop) = self.stop {
-            told = Deadlines {
-                term_at: None,
-                ..told.or(Deadlines { term_at: None, kill_at: Some(stop.kill_at) })
-            };
+            let kill_at = Some(stop.kill_at + GUARD_DELAY);
+            told = Deadlines { term_at: None, ..told.or(Deadlines { term_at: None, kill_at }) };
+            if self.killed {
+                // There is nothing left to be done in time, and we do it again with every look.
+                let kill_at = Some(stop.kill_at.max(now) + LATER_LOOKS + GUARD_DELAY);
+                told = Deadlines { term_at: None, kill_at };
+            }
         }
         self.group.tell_guard(told);
     }
@@ -222,7 +238,7 @@ impl<'a> Supervisor<'a> {
             self.lease_ends(held);
         }
         if self.stop.is_none() && self.plan.max_hold.is_some_and(|most| now >= self.began + most) {
-            self.stop(Why::MaxHold, now + self.plan.grace);
+            self.stop(Why::MaxHold, now + self.plan.grace, held);
             self.say_timed_out();
         }
         if self.stop.is_some_and(|stop| now >= stop.kill_at) {
@@ -262,7 +278,7 @@ impl<'a> Supervisor<'a> {
     fn lease_ends(&mut self, held: &MultiGuard) {
         let left = held.remaining().unwrap_or_default().saturating_sub(SLACK);
         let lease = held.lease_left().is_some_and(|lease| lease <= self.grace() + SLACK);
-        self.stop(Why::Lost, boot_time() + left.min(self.grace()));
+        self.stop(Why::Lost, boot_time() + left.min(self.grace()), held);
         self.say_lost(if lease {
             "is about to be lost: its lease ends"
         } else {
@@ -270,7 +286,7 @@ impl<'a> Supervisor<'a> {
         });
     }
 
-    fn on_lost(&mut self, why: Lost) {
+    fn on_lost(&mut self, why: Lost, held: &MultiGuard) {
         self.lost = true;
         let already = self.stop.is_some_and(|stop| stop.why == Why::Lost);
         let now = boot_time();
@@ -284,11 +300,11 @@ impl<'a> Supervisor<'a> {
             // The time that was left is over.
             _ if already => self.signal_all(Signal::KILL),
             OnLost::Kill => {
-                self.stop(Why::Lost, now);
+                self.stop(Why::Lost, now, held);
                 self.say_lost(&format!("was lost ({why})"));
             }
             OnLost::Term => {
-                self.stop(Why::Lost, now + self.plan.grace);
+                self.stop(Why::Lost, now + self.plan.grace, held);
                 let grace = output::duration(self.plan.grace);
                 self.say_lost(&format!(
                     "was lost ({why}), and others can have it; the command has {grace} to end"
@@ -316,8 +332,10 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Tells the command and all that it started to end, and kills it at `kill_at`.
-    fn stop(&mut self, why: Why, kill_at: Duration) {
+    fn stop(&mut self, why: Why, kill_at: Duration, held: &MultiGuard) {
         self.stop = Some(Stop { why, kill_at });
+        // First, as to tell many processes takes a while.
+        self.tell_guard(held);
         self.pause = FIRST_LOOK;
         if kill_at <= boot_time() {
             self.signal_all(Signal::KILL);
@@ -328,11 +346,15 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// What the terminal sends goes to the whole job, the command included. What another process sends us is passed on to the
-    /// command's process group, unless it comes from there (`kill 0`).
-    fn on_signal(&mut self, Caught { signal, from }: Caught) {
+    /// What is typed on the terminal goes to the whole job, the command included, unless that was not there yet
+    /// (`missed`). It is passed on then, and so is what the kernel sends to the leader of a session alone, when the
+    /// terminal is closed. What another process sends us is passed on to the command's process group, unless it comes
+    /// from there (`kill 0`).
+    fn on_signal(&mut self, Caught { signal, from }: Caught, missed: bool) {
         let passed_on = match from {
-            Sender::Terminal => false,
+            Sender::Terminal => {
+                missed || !self.group.in_our_job || [Signal::HUP, Signal::CONT].contains(&signal)
+            }
             Sender::Process(id) => !self.group.contains(id),
         };
         if signal == Signal::TSTP {
@@ -357,6 +379,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn signal_all(&mut self, signal: Signal) {
+        self.killed |= signal == Signal::KILL;
         let sent = self.group.signal_all(signal);
         self.warn_if_refused(signal, sent);
     }
