@@ -14,7 +14,7 @@
 //!
 //! [`Client::mutex`] for one holder, [`Client::rwlock`] for readers and a writer, [`Client::semaphore`] for a number of
 //! permits, [`Client::multi`] for several names at once, [`Client::striped`] for one hot name with many keys,
-//! [`Client::leader`] for an election. All have the same verbs and take the same options.
+//! [`Client::leader`] for an election. All can wait, try, or wait no longer than, and take the same options.
 //!
 //! # What is promised
 //!
@@ -32,7 +32,8 @@
 //! # Layout
 //!
 //! - `connect`: from a URL to a client.
-//! - `stores`: the one list of stores. Features pick them: `file`, `memory` (both on by default).
+//! - `stores`: the one list of stores. Features pick them: `file`, `memory`, `redis` and `redlock` are on by default;
+//!   `mysql`, `postgres`, `zookeeper` and `zookeeper-tls` are not.
 //! - [`schema()`]: the tables of SQL stores, for those who create them by hand.
 //! - `sql`: what SQL databases offer besides: fencing and locks in the user's own transactions (features `mysql` and `postgres`).
 //! - [`doctor()`]: a look at a store before it is trusted.
