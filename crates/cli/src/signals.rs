@@ -39,7 +39,7 @@ impl Caught {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sender {
     /// The kernel, for the terminal. Its keys are for every process of the foreground job. That it was closed (SIGHUP,
-    /// and SIGCONT for those that are stopped) is told to the leader of the session, and perhaps to nobody else.
+    /// and SIGCONT for those that are stopped) is told to the leader of the session, and perhaps to it alone.
     Terminal,
     /// A process with this id (0 if it can't be seen from here).
     Process(i32),
@@ -154,7 +154,7 @@ fn ignored_from_the_start() -> u64 {
     parse_ignored(&status)
 }
 
-/// The signals that wait at this process for not being blocked any more, of those that were sent to it as a whole.
+/// The blocked signals that are pending for this process as a whole.
 pub(crate) fn pending() -> u64 {
     parse(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), "ShdPnd:")
 }

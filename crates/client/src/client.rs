@@ -306,9 +306,10 @@ impl Client {
     /// ([`Guard::release_requested`](crate::Guard::release_requested)) and decide; nothing is taken away. Returns whom it asked:
     /// nobody, if nobody holds the lock. One trip to the store.
     ///
-    /// The request stays with a hold until it ends, so a holder that looks later finds it; whoever holds the lock after that is
-    /// not asked, unless an answer of the store was lost: then it asks the holders of that moment, and returns those. Asking again does no harm. For tasks of one client that share a lock it means that the lock leaves the client
-    /// when its present holder is done: those that wait in the local queue have to queue at the store again.
+    /// The request stays with a hold until it ends, so a holder that looks later finds it. The holders after it are not asked,
+    /// unless an answer of the store was lost: then the holders of that moment are asked, and returned. Asking again does no
+    /// harm. For tasks of one client that share a lock it means that the lock leaves the client when its present holder is
+    /// done: those that wait in the local queue have to queue at the store again.
     ///
     /// If a token is given and somebody with another one holds the lock, nobody is asked and the error is of kind
     /// [`Mismatch`](Kind::Mismatch).

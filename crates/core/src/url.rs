@@ -296,6 +296,18 @@ fn redact_rest(rest: &str, is_path: bool) -> Option<String> {
     sane.then(|| format!("//{login}{servers}{query}"))
 }
 
+/// Encodes what a reader of parameters could take for something else. [`percent_decode`] gives the text back.
+pub fn percent_encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            ' ' | '#' | '%' | '&' | '?' | '@' => encoded.push_str(&format!("%{:02X}", u32::from(c))),
+            c => encoded.push(c),
+        }
+    }
+    encoded
+}
+
 /// Decodes `%41`. Anything else stays as it is.
 pub fn percent_decode(text: &str) -> Result<String> {
     // Without the text: it may be a password.

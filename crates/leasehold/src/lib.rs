@@ -54,6 +54,8 @@ pub use doctor::{Doctor, Report, Visit, doctor};
 pub use leasehold_client::*;
 pub use leasehold_core::doctor::{Finding, Grade};
 pub use leasehold_core::traits::Death;
+#[doc(hidden)]
+pub use leasehold_core::url::percent_encode;
 pub use leasehold_core::url::redact;
 #[cfg(feature = "file")]
 pub use leasehold_file::{DefaultFolder, default_folder};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::store::Store;
-use leasehold_core::url::{StoreUrl, duration};
+use leasehold_core::url::{StoreUrl, duration, percent_encode};
 use leasehold_core::{Error, Kind, Result};
 
 use crate::folder::{Place, Trust};
@@ -78,24 +78,12 @@ impl Config {
         let reads_back =
             StoreUrl::parse(&url).is_ok_and(|url| url.rest == path && url.without_login().is_ok());
         let (url, next) =
-            if reads_back { (url, '?') } else { (format!("file:?path={}", escaped(&path)), '&') };
+            if reads_back { (url, '?') } else { (format!("file:?path={}", percent_encode(&path)), '&') };
         match self.retention {
             RETENTION => url,
             other => format!("{url}{next}retention={}ms", other.as_millis()),
         }
     }
-}
-
-/// As a parameter of a URL.
-fn escaped(path: &str) -> String {
-    let mut text = String::with_capacity(path.len());
-    for c in path.chars() {
-        match c {
-            ' ' | '#' | '%' | '&' | '?' | '@' => text.push_str(&format!("%{:02X}", u32::from(c))),
-            c => text.push(c),
-        }
-    }
-    text
 }
 
 /// Opens the store that a `file:` URL names, and creates its folder if there is none.

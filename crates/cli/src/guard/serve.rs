@@ -215,7 +215,7 @@ impl Guarded {
                     "the processes {} belong to another user and run on without the lock",
                     left.join(", ")
                 );
-                // This is wrong, and somebody has to do something about it: said with --quiet as well.
+                // An error that needs an operator: said with --quiet as well.
                 return exit::warn(self.format, "guard", what);
             }
             if !complained && began.elapsed() > Duration::from_secs(1) {

@@ -532,7 +532,7 @@ fn a_quiet_runner_that_was_killed_has_a_quiet_guard() {
     assert_eq!(done.stderr, "");
 }
 
-/// A container is entered like that: the session's leader, and the group's, are processes that nobody in it can see.
+/// A container is entered like that: the leaders of the session and of the group can't be seen from inside.
 #[test]
 fn a_session_from_outside_of_the_container_is_one_as_any_other() {
     let house = House::new();

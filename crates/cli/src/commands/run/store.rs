@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use leasehold::percent_encode;
+
 /// What the command finds in `LEASEHOLD_STORE`: enough to reach the same store from any folder, login included. `given` is what we were
 /// given ourselves, `shown` is how the client shows it, without secrets.
 ///
@@ -23,7 +25,7 @@ fn with_whole_paths(url: &str, folder: &Path) -> String {
     let Some((head, query)) = url.split_once('?') else { return url.to_owned() };
     let whole = |pair: &str| match pair.split_once('=') {
         Some((key, path)) if is_path(key) && !is_whole(path) => {
-            format!("{key}={}/{path}", encoded(&folder.to_string_lossy()))
+            format!("{key}={}/{path}", percent_encode(folder.to_string_lossy().trim_end_matches('/')))
         }
         _ => pair.to_owned(),
     };
@@ -32,18 +34,6 @@ fn with_whole_paths(url: &str, folder: &Path) -> String {
 
 fn is_whole(path: &str) -> bool {
     ["/", "%2F", "%2f"].iter().any(|slash| path.starts_with(slash))
-}
-
-/// As a parameter: all that the reader of URLs could take for something else.
-fn encoded(path: &str) -> String {
-    let mut text = String::new();
-    for c in path.trim_end_matches('/').chars() {
-        match c {
-            ' ' | '#' | '%' | '&' | '?' | '@' => text.push_str(&format!("%{:02X}", u32::from(c))),
-            c => text.push(c),
-        }
-    }
-    text
 }
 
 #[cfg(test)]
